@@ -1,0 +1,1 @@
+"""Train constraint models on a language model's frozen embeddings."""

@@ -1,0 +1,1 @@
+"""Decode prompts under constraints: prompts, engine, distributed run, baselines."""

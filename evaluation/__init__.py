@@ -1,0 +1,1 @@
+"""Evaluate generated text: metrics, scorers, reports."""

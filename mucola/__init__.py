@@ -1,0 +1,1 @@
+"""Sample text from a language model subject to constraints (MuCoLa)."""

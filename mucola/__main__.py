@@ -1,0 +1,5 @@
+"""``python -m mucola``: the same as the ``mucola`` command."""
+
+from mucola.cli import main
+
+main()
