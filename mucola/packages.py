@@ -36,14 +36,10 @@ class Wheel:
 def home() -> Path:
     """Where models are kept: ``$MUCOLA_HOME``, else the platform's cache folder."""
     chosen = os.environ.get("MUCOLA_HOME")
-    return (
-        Path(chosen).expanduser() if chosen else Path(platformdirs.user_cache_dir("mucola", appauthor=False))
-    )
+    return Path(chosen).expanduser() if chosen else Path(platformdirs.user_cache_dir("mucola", appauthor=False))
 
 
-def build_once(
-    target: Path, build: Callable[[Path], None], needs_bytes: int, wait_seconds: float = 1800
-) -> Path:
+def build_once(target: Path, build: Callable[[Path], None], needs_bytes: int, wait_seconds: float = 1800) -> Path:
     """Make the folder ``target`` with ``build(folder)``, exactly once, whole or not at all.
 
     The work happens in a sibling folder that is renamed at the end, so a reader never sees a

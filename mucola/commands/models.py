@@ -40,9 +40,7 @@ def _listing() -> str:
     table = Table("name", "what", "licence", "download", "state", box=None, pad_edge=False)
     for model in model_store.BUILT_IN.values():
         state = "ready" if model_store.cached_path(model.name) else "not fetched"
-        table.add_row(
-            model.name, model.description, model.license, f"{model.download_bytes / 1e6:.0f} MB", state
-        )
+        table.add_row(model.name, model.description, model.license, f"{model.download_bytes / 1e6:.0f} MB", state)
     console = Console(width=None if sys.stdout.isatty() else 120)
     with console.capture() as text:
         console.print(table)
