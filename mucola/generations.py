@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -146,12 +147,13 @@ class Run:
         self.files = _files(self.path)
         self.info = _info(self.path)
         self._places: dict[str, list[_Place]] = {}
+        self._sizes: Counter[str] = Counter()
         self.prompts: dict[str, str] = {}
         """Text of each prompt by its id, in order of appearance."""
         self._index()
 
     def __len__(self) -> int:
-        return sum(len(places) for places in self._places.values())
+        return self._sizes.total()
 
     def __iter__(self) -> Iterator[list[Generation]]:
         """The samples of one prompt after another, each list ordered by sample number."""
@@ -169,6 +171,15 @@ class Run:
         finally:
             for handle in handles:
                 handle.close()
+
+    def sizes(self) -> dict[str, int]:
+        """Number of samples of each prompt."""
+        return dict(self._sizes)
+
+    def where(self, prompt_id: str) -> str:
+        """File and line of a prompt's first sample, for messages."""
+        place = self._places[prompt_id][0]
+        return _where(self.files[place.file], place.line)
 
     def trace_path(self, generation: Generation) -> Path | None:
         """Where the trace of a sample is, if it has one."""
@@ -200,6 +211,7 @@ class Run:
             first = _where(self.files[first_place.file], first_place.line)
             raise MucolaError(f"{here}: prompt {name!r} has another text than at {first}.")
         seen[key] = place
+        self._sizes[name] += 1
         places = self._places.setdefault(name, [])
         if not places or places[-1] != place:  # in the grouped layout one line holds many samples
             places.append(place)

@@ -9,7 +9,7 @@ rows, so it never reads a text twice.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, ClassVar
@@ -97,7 +97,7 @@ class PromptMetric(Metric):
     def compute(self) -> Tensor:
         return self.value(self._table()[:, 1:].sum(0))
 
-    def estimate(self, seed: int = 0, **context: object) -> Estimate:
+    def estimate(self, context: Mapping[str, object] | None = None, seed: int = 0) -> Estimate:
         """Value, bootstrap interval and signature; ``context`` is what the caller knows (scorer, text, ...)."""
         with self.sync_context(should_sync=self._to_sync, should_unsync=True):
             table = self._table()
@@ -108,7 +108,7 @@ class PromptMetric(Metric):
             "k": few if few == many else f"{few}-{many}",
             "prompts": len(table),
             **self.facts(),
-            **context,
+            **(context or {}),
             "ci": f"bootstrap{RESAMPLES}-seed{seed}",
             "version": version("mucola"),
         }

@@ -77,7 +77,7 @@ def test_class_and_function_agree_and_have_an_interval(case: Any) -> None:
     _, metric, prompts, expected = case
     filled(metric, prompts)
     assert metric.compute().item() == pytest.approx(expected, rel=1e-12)
-    estimate = metric.estimate(scorer="someone")
+    estimate = metric.estimate({"scorer": "someone"})
     assert estimate.value == pytest.approx(expected, rel=1e-12)
     assert estimate.low <= estimate.value <= estimate.high
     assert (estimate.prompts, estimate.samples) == (30, 150)
