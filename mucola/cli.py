@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "models": ("mucola.commands.models", "list, fetch and locate the built-in models"),
+    "train": ("constraints_training.command", "train attribute models, and tell how good one is"),
 }
 
 USAGE = "usage: mucola [-h] [--version] COMMAND ..."

@@ -1,0 +1,133 @@
+"""What the trainings of all attribute models share: the frozen table, optimiser, metrics, history."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import lightning
+import torch
+from torch import Tensor
+from torch.optim import AdamW, Optimizer
+from torch.optim.lr_scheduler import LambdaLR
+
+from constraints_training.metrics import classification
+from mucola.errors import MucolaError
+
+HISTORY_EVERY = 10
+"""Steps between the points of the learning curve."""
+
+
+class AttributeTraining(lightning.LightningModule):
+    """Base of the trainings. A subclass builds its network, gives a loss, and writes its checkpoint.
+
+    Args:
+        lm: the language model the attribute model is for: a built-in name, folder or hub id.
+        labels: names of the classes.
+        learning_rate: peak of the learning rate.
+        warmup: share of all steps in which the learning rate rises from 0; after that it falls linearly to 0.
+        weight_decay: AdamW's, on matrices only.
+        seed: what dropout depends on, together with step and device.
+    """
+
+    def __init__(
+        self,
+        lm: str,
+        labels: list[str],
+        learning_rate: float,
+        warmup: float = 0.06,
+        weight_decay: float = 0.01,
+        seed: int = 0,
+    ) -> None:
+        super().__init__()
+        if not 0 <= warmup <= 1 or learning_rate <= 0:
+            raise MucolaError("learning_rate must be above 0, and warmup a share of the steps between 0 and 1.")
+        self.lm_name, self.labels = lm, list(labels)
+        self.learning_rate, self.warmup, self.weight_decay, self.seed = learning_rate, warmup, weight_decay, seed
+        self.history: list[dict[str, float]] = []
+        self.dev_metrics = classification(self.labels, prefix="dev_")
+        self.test_metrics = classification(self.labels, prefix="test_")
+        # Only trained weights are in a checkpoint; the frozen ones come from the language model.
+        self.strict_loading = False
+
+    def build(self) -> None:
+        """Make the network."""
+        raise NotImplementedError
+
+    def loss(self, batch: dict[str, Tensor]) -> Tensor:
+        """The training loss of a batch: a mean over its texts."""
+        raise NotImplementedError
+
+    def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Class logits (texts, classes) of whole texts."""
+        raise NotImplementedError
+
+    def export(self, folder: Path) -> None:
+        """Write the checkpoint folder that :func:`mucola.attribute_models.load_attribute_model` reads."""
+        raise NotImplementedError
+
+    def configure_model(self) -> None:
+        """Called by Lightning, also for validation and test; the network is made once."""
+        if not hasattr(self, "network"):
+            self.build()
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        # Dropout depends on step and device alone, so a resumed run repeats what an unbroken one does.
+        step = self.trainer.fit_loop.epoch_loop.total_batch_idx
+        torch.manual_seed((self.seed * 1_000_003 + step) * 1_009 + self.global_rank)
+
+    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
+        loss = self.loss(batch)
+        self.log("train_loss", loss, prog_bar=True, batch_size=len(batch["labels"]), sync_dist=True)
+        return loss
+
+    def on_train_batch_end(self, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if self.global_step % HISTORY_EVERY == 0:
+            self.history.append({"step": self.global_step, "train_loss": outputs["loss"].item()})
+
+    def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
+        self._measure(batch, self.dev_metrics, "dev_loss")
+
+    def test_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
+        self._measure(batch, self.test_metrics, "test_loss")
+
+    def _measure(self, batch: dict[str, Tensor], metrics: Any, name: str) -> None:
+        logits = self.logits(batch["tokens"], batch["mask"]).float()
+        loss = torch.nn.functional.cross_entropy(logits, batch["labels"])
+        metrics.update(logits.softmax(dim=-1), batch["labels"])
+        self.log(name, loss, on_epoch=True, batch_size=len(logits), sync_dist=True)
+
+    def on_validation_epoch_end(self) -> None:
+        self._log_metrics(self.dev_metrics)
+        if not self.trainer.sanity_checking and self.trainer.state.fn == "fit":
+            measured = {name: value.item() for name, value in self.trainer.callback_metrics.items()}
+            dev = {name: value for name, value in measured.items() if name.startswith("dev_")}
+            self.history.append({"step": self.global_step, **dev})
+
+    def on_test_epoch_end(self) -> None:
+        self._log_metrics(self.test_metrics)
+
+    def _log_metrics(self, metrics: Any) -> None:
+        self.log_dict(metrics.compute())
+        metrics.reset()
+
+    def configure_optimizers(self) -> Any:
+        trained = [weight for weight in self.parameters() if weight.requires_grad]
+        matrices = {"params": [weight for weight in trained if weight.ndim > 1], "weight_decay": self.weight_decay}
+        vectors = {"params": [weight for weight in trained if weight.ndim <= 1], "weight_decay": 0.0}
+        optimizer: Optimizer = AdamW([matrices, vectors], lr=self.learning_rate)
+        steps = int(self.trainer.estimated_stepping_batches)
+        rising = max(1, round(self.warmup * steps))
+
+        def rate(step: int) -> float:
+            return (step + 1) / rising if step < rising else max(0.0, (steps - step) / max(1, steps - rising))
+
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": LambdaLR(optimizer, rate), "interval": "step"}}
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        trained = {name for name, weight in self.named_parameters() if weight.requires_grad}
+        checkpoint["state_dict"] = {name: w for name, w in checkpoint["state_dict"].items() if name in trained}
+        checkpoint["history"] = self.history
+
+    def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.history = list(checkpoint["history"])
