@@ -55,6 +55,7 @@ class TrainCLI(LightningCLI):
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.add_lightning_class_args(ModelCheckpoint, "best")
         parser.set_defaults({"best.monitor": "dev_accuracy", "best.mode": "max", "best.filename": "best"})
+        parser.set_defaults({"best.enable_version_counter": False})
         parser.add_lightning_class_args(EarlyStopping, "early_stopping")
         parser.set_defaults({"early_stopping.monitor": "dev_loss", "early_stopping.patience": 3})
         parser.set_defaults({"early_stopping.check_on_train_epoch_end": False})
@@ -101,16 +102,14 @@ class TrainCLI(LightningCLI):
         if self.trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         best = self._get(self.config_init, "best").best_model_path or None
-        measured = self.trainer.validate(self.model, datamodule=self.datamodule, ckpt_path=best, verbose=False)
+        chosen: dict[str, Any] = {"datamodule": self.datamodule, "ckpt_path": best, "verbose": False}
+        measured = dict(self.trainer.validate(self.model, **chosen)[0])
+        if "test" in self.datamodule.encoded:
+            measured |= self.trainer.test(self.model, **chosen)[0]
         if self.trainer.is_global_zero:
             self._dump_config()
-            export(
-                Path(self.trainer.default_root_dir) / "export",
-                self.model,
-                self.datamodule,
-                measured[0],
-                self.config_dump,
-            )
+            folder = Path(self.trainer.default_root_dir) / "export"
+            export(folder, self.model, self.datamodule, measured, self.config_dump)
 
 
 def _quiet() -> None:
