@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import torch
 
 from evaluation.scorers.base import Scorer, fingerprint
-from mucola import model_store, packages
+from mucola import model_store
 from mucola.errors import MucolaError
 from mucola.names import unknown
 
@@ -47,37 +46,6 @@ class ClassifierScorer(Scorer):
         logits = self._model(**encoded.to(self._model.device)).logits.float()
         scores = logits.sigmoid() if self._multi_label else logits.softmax(-1)
         return scores[:, self._index].tolist()
-
-
-class AdapterScorer(Scorer):
-    """A small adapter over a built-in encoder: what `mucola evaluate train-scorer` makes of kind ``encoder``."""
-
-    batch_size = 32
-
-    def __init__(self, folder: Path, name: str) -> None:
-        from peft import PeftModel
-        from transformers import AutoModelForSequenceClassification
-
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        model, self._tokenizer = model_store.load_pretrained(
-            config["encoder"], AutoModelForSequenceClassification, num_labels=2
-        )
-        with packages.quiet_transformers():
-            self._model = PeftModel.from_pretrained(model, str(folder)).merge_and_unload().eval()
-        self.name = name
-        self.revision = f"{name}@{fingerprint(folder / 'config.json', folder / 'adapter_model.safetensors')}"
-        self.identities = frozenset({name, str(folder.resolve())})
-        self.quality = config["held_out"]
-        self._max_tokens = config["settings"]["max_tokens"]
-        self._lower = config["settings"]["lower"]
-
-    @torch.inference_mode()
-    def score(self, texts: Sequence[str]) -> list[float | None]:
-        given = [text.lower() for text in texts] if self._lower else list(texts)
-        encoded = self._tokenizer(
-            given, return_tensors="pt", padding=True, truncation=True, max_length=self._max_tokens
-        )
-        return self._model(**encoded).logits.softmax(-1)[:, 1].tolist()
 
 
 class AttributeModelScorer(Scorer):

@@ -138,14 +138,14 @@ def trained_scorer(folder: Path, name: str) -> Scorer:
     """A scorer that `mucola evaluate train-scorer` made."""
     import json
 
-    from evaluation.scorers.encoders import AdapterScorer
     from evaluation.scorers.ngrams import NgramScorer
+    from evaluation.scorers.probe import ProbeScorer
 
     try:
         kind = json.loads((folder / "config.json").read_text(encoding="utf-8")).get("kind")
     except (OSError, ValueError, AttributeError):
         kind = None
-    kinds: dict[str, Callable[[Path, str], Scorer]] = {"ngrams": NgramScorer, "encoder": AdapterScorer}
+    kinds: dict[str, Callable[[Path, str], Scorer]] = {"ngrams": NgramScorer, "probe": ProbeScorer}
     if kind not in kinds:
         raise MucolaError(f"{folder} is not a scorer made by `mucola evaluate train-scorer`; for a model add #LABEL.")
     return kinds[kind](folder, name)
