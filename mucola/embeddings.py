@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -63,11 +64,20 @@ class EmbeddingTable:
         """What models read of a row: (..., dim) to (..., input_dim)."""
         return embeddings[..., : self.input_dim]
 
-    def nearest(self, embeddings: Tensor) -> Tensor:
-        """The allowed token whose row is closest, ties to the lowest id: (..., dim) to (...)."""
-        flat = embeddings.reshape(-1, self.dim).float()
-        tokens = [self._scores(block).argmax(dim=1) for block in flat.split(self.block_rows)]
-        return torch.cat(tokens).reshape(embeddings.shape[:-1])
+    def nearest(self, embeddings: Tensor, banned: Sequence[Tensor | None] | None = None) -> Tensor:
+        """The allowed token whose row is closest, ties to the lowest id: (rows, length, dim) to (rows, length).
+
+        ``banned`` has token ids that a row may not use, or None for a row that may use all.
+        """
+        length = embeddings.shape[1]
+        tokens: list[Tensor] = []
+        for block in embeddings.float().split(max(1, self.block_rows // length)):
+            scores = self._scores(block.flatten(0, 1)).view(*block.shape[:2], -1)
+            for row, ids in enumerate(banned[len(tokens) : len(tokens) + len(block)] if banned else ()):
+                if ids is not None:
+                    scores[row, :, ids] = -torch.inf
+            tokens.extend(scores.argmax(dim=-1))
+        return torch.stack(tokens)
 
     def _scores(self, vectors: Tensor) -> Tensor:
         return torch.addmm(self._offset, vectors, self.weight.T)
@@ -82,13 +92,70 @@ class EmbeddingTable:
         """Median distance from a row to its nearest other row, over a fixed sample of allowed rows."""
         candidates = self.allowed.nonzero().squeeze(1)
         sample = candidates[:: max(1, len(candidates) // 512)]
-        nearest = []
-        for block in sample.split(self.block_rows):
-            scores = self._scores(self.weight[block])
-            scores.scatter_(1, block[:, None], -torch.inf)
-            other = self.weight[scores.argmax(dim=1)]
-            nearest.append((self.weight[block] - other).norm(dim=1))
-        return torch.cat(nearest).median().item()
+        return (self.weight[sample] - self.weight[self._neighbours(sample, 1)[:, 0]]).norm(dim=1).median().item()
+
+    def _neighbours(self, tokens: Tensor, count: int) -> Tensor:
+        """The ``count`` nearest other allowed tokens of each: (n,) to (n, count)."""
+        found = []
+        for block in tokens.split(self.block_rows):
+            scores = self._scores(self.weight[block]).scatter_(1, block[:, None], -torch.inf)
+            found.append(scores.topk(min(count, len(self) - 1), dim=1).indices)
+        return torch.cat(found)
+
+    # --- what keyword, exclusion and repetition constraints need to know about a row -------------------
+    # Chains stand on rows, so these are functions of the token alone and are worked out once for each
+    # token that is visited.
+
+    def soft_neighbourhood(self, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Normaliser and mean of pi = softmax_v(-|E_token - E_v|^2): (...) to (...), (..., dim)."""
+        both = self._soft_neighbourhood.of(tokens)
+        return both[..., 0], both[..., 1:]
+
+    def way_out(self, tokens: Tensor) -> Tensor:
+        """The vector d along which a token leaves its row: (...) to (..., dim).
+
+        ``d . e`` falls by 1 on the way from the row to the mean of its nearest other rows.
+        """
+        return self._way_out.of(tokens)
+
+    @cached_property
+    def _soft_neighbourhood(self) -> _Remembered:
+        norms = self.weight.square().sum(dim=1)
+
+        def work_out(tokens: Tensor) -> Tensor:
+            found = []
+            for block in tokens.split(self.block_rows):
+                scores = torch.addmm(-norms, self.weight[block], self.weight.T, alpha=2)  # lacks -|E_token|^2
+                total = scores.logsumexp(dim=1, keepdim=True)
+                mean = scores.sub_(total).exp_() @ self.weight
+                found.append(torch.cat([total - norms[block, None], mean], dim=1))
+            return torch.cat(found)
+
+        return _Remembered(len(self), self.dim + 1, self.weight.device, work_out)
+
+    @cached_property
+    def _way_out(self) -> _Remembered:
+        def work_out(tokens: Tensor) -> Tensor:
+            way = self.weight[tokens] - self.weight[self._neighbours(tokens, 8)].mean(dim=1)
+            return way / way.square().sum(dim=1, keepdim=True).clamp(min=1e-12)
+
+        return _Remembered(len(self), self.dim, self.weight.device, work_out)
+
+
+class _Remembered:
+    """A function of a token that is computed the first time the token is asked for."""
+
+    def __init__(self, size: int, width: int, device: torch.device, work_out: Callable[[Tensor], Tensor]) -> None:
+        self._known = torch.zeros(size, dtype=torch.bool, device=device)
+        self._values = torch.empty((size, width), device=device)
+        self._work_out = work_out
+
+    def of(self, tokens: Tensor) -> Tensor:
+        new = tokens[~self._known[tokens]].unique()
+        if len(new):
+            self._values[new] = self._work_out(new)
+            self._known[new] = True
+        return self._values[tokens]
 
 
 def writable_tokens(tokenizer: Any, size: int) -> Tensor:

@@ -1,0 +1,124 @@
+"""Constraints that compare how likely two language models find a text.
+
+    f = ( -log p(x, y | label) + log p(x, y | other) ) / (|x| + |y|)   <=  margin
+
+The two models are the base LM after two verbalisers (no training), one class-conditional LM after two
+label words (GeDi), or two LMs of one class each (DExperts).
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from typing import NamedTuple
+
+from torch import Tensor
+
+from mucola.attribute_models import AdaptedLM, load_attribute_model
+from mucola.constraints.base import Constraint
+from mucola.errors import MucolaError
+from mucola.language_model import LanguageModel
+from mucola.names import unknown
+from mucola.prompts import Prompt, Sequences
+
+
+class Side(NamedTuple):
+    """One of the two: a language model, and the tokens that it reads before the text."""
+
+    language_model: LanguageModel
+    condition: tuple[int, ...]
+
+    def nll(self, sequences: Sequences) -> Tensor:
+        """-log p(x, y | condition) of each row."""
+        prefixes = [self.language_model.prefix(self._before(prompt)) for prompt in sequences.prompts]
+        continuation = self.language_model.nll(sequences.embeddings, sequences.tokens, prefixes)
+        known = {prompt: self._prompt_nll(prompt) for prompt in set(sequences.prompts)}
+        return continuation + continuation.new_tensor([known[prompt] for prompt in sequences.prompts])
+
+    def _before(self, prompt: Prompt) -> tuple[int, ...]:
+        return (*self.condition, *prompt.tokens) if prompt.text else self.condition
+
+    def _prompt_nll(self, prompt: Prompt) -> float:
+        return self.language_model.score(prompt.tokens, self.condition) if prompt.text else 0.0
+
+
+class Contrast(Constraint):
+    """The text is likelier under ``label`` than under ``other``, by ``margin`` nats a token or more."""
+
+    def __init__(self, name: str, margin: float = 0.0) -> None:
+        self.name = name
+        self.threshold = -margin
+
+    @abstractmethod
+    def sides(self, language_model: LanguageModel) -> tuple[Side, Side]:
+        """The model of the label, and the other."""
+
+    def prepare(self, language_model: LanguageModel) -> None:
+        self.label, self.other = self.sides(language_model)
+
+    def value(self, sequences: Sequences) -> Tensor:
+        lengths = [len(prompt.tokens) * bool(prompt.text) + sequences.tokens.shape[1] for prompt in sequences.prompts]
+        difference = self.label.nll(sequences) - self.other.nll(sequences)
+        return difference / difference.new_tensor(lengths)
+
+
+class _Verbalised(Contrast):
+    def __init__(self, label: str, other: str, margin: float) -> None:
+        super().__init__(f'prompt("{label}", "{other}")', margin)
+        self.texts = (label, other)
+
+    def sides(self, language_model: LanguageModel) -> tuple[Side, Side]:
+        label, other = (Side(language_model, language_model.encode(text)) for text in self.texts)
+        return label, other
+
+
+class _Generative(Contrast):
+    def __init__(self, model: str, label: str, other: str | None, margin: float) -> None:
+        super().__init__(f'generative("{model}", "{label}")', margin)
+        self.model, self.labels = model, (label, other)
+
+    def sides(self, language_model: LanguageModel) -> tuple[Side, Side]:
+        adapted = _load(self.model, "generative", language_model)
+        known = adapted.config.labels
+        label, other = self.labels
+        for name in (label, other):
+            if name is not None and name not in known:
+                raise unknown(f"label of {self.model}", name, known)
+        if other is None:
+            if len(known) != 2:
+                raise MucolaError(f"{self.model} knows {len(known)} labels; name the one that {label!r} is to beat.")
+            other = known[1 - known.index(label)]
+        conditioned = language_model.adapted(adapted)
+        words = dict(zip(known, adapted.config.label_words, strict=True))
+        return Side(conditioned, conditioned.encode(words[label])), Side(conditioned, conditioned.encode(words[other]))
+
+
+class _TwoModels(Contrast):
+    def __init__(self, label: str, other: str, margin: float) -> None:
+        super().__init__(f'contrast("{label}", "{other}")', margin)
+        self.models = (label, other)
+
+    def sides(self, language_model: LanguageModel) -> tuple[Side, Side]:
+        label, other = (language_model.adapted(_load(name, "class_lm", language_model)) for name in self.models)
+        return Side(label, label.encode("")), Side(other, other.encode(""))
+
+
+def _load(name: str, kind: str, language_model: LanguageModel) -> AdaptedLM:
+    loaded = load_attribute_model(name, language_model.table, language_model.model)
+    if not isinstance(loaded, AdaptedLM) or loaded.config.kind != kind:
+        raise MucolaError(f"{name} is not a checkpoint of the kind {kind!r}, which this constraint needs.")
+    return loaded
+
+
+def prompt(label: str, other: str, margin: float = 0.0) -> Constraint:
+    """Likelier after the words ``label`` ("This is amazing") than after ``other`` ("This is terrible")."""
+    return _Verbalised(label, other, margin)
+
+
+def generative(model: str, label: str, other: str | None = None, margin: float = 0.0) -> Constraint:
+    """Likelier as ``label`` than as ``other`` under one class-conditional LM (GeDi)."""
+    return _Generative(model, label, other, margin)
+
+
+def contrast(label: str, other: str, margin: float = 0.0) -> Constraint:
+    """Likelier under the LM ``label`` than under the LM ``other`` (DExperts' expert and anti-expert)."""
+    return _TwoModels(label, other, margin)

@@ -1,0 +1,249 @@
+"""Projected Langevin dynamics on embeddings: ``init``, and a ``step`` from one state to the next.
+
+    e' = e - eta grad E(e) + sqrt(2 eta beta) z,      y = argmin_v |e' - E_v|^2,      e = E_y
+
+A state carries the value and the gradient of every term at its tokens. A chain whose tokens did not
+change keeps them: only chains that moved are evaluated, and a changed multiplier only reweights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from mucola.constraints.base import Constraint
+from mucola.lagrangian import Ascent, ascend, coefficients
+from mucola.language_model import LanguageModel
+from mucola.prompts import Prompt, Sequences
+from mucola.schedules import Noise, StepSize
+
+
+@dataclass(frozen=True)
+class Dynamics:
+    """The numbers that a chain moves by."""
+
+    step_size: StepSize
+    noise: Noise
+    ascent: Ascent
+
+
+class Chain(NamedTuple):
+    """What one chain continues, under which constraints, with which randomness."""
+
+    prompt: Prompt
+    constraints: Sequence[Constraint]
+    generator: torch.Generator
+
+
+class State(NamedTuple):
+    """Chains of one length, a row each."""
+
+    tokens: Tensor
+    """(chains, length)"""
+    nll: Tensor
+    """(chains,)"""
+    values: Tensor
+    """f of each constraint; chains with fewer constraints are padded with ones that hold: (chains, constraints)."""
+    holds: Tensor
+    """(chains, constraints), bool"""
+    gradients: Tensor
+    """Of -log P and of each f: (chains, 1 + constraints, length, dim)."""
+    multipliers: Tensor
+    """(chains, constraints)"""
+    still: Tensor
+    """For how many steps the tokens have not changed: (chains,)."""
+    step: Tensor
+    """(chains,)"""
+
+    def select(self, rows: Tensor) -> State:
+        """Some of the chains."""
+        return State(*(field[rows] for field in self))
+
+    def widen(self, columns: int) -> State:
+        """Room for more constraints: columns that hold, without value, gradient or weight."""
+        more = columns - self.values.shape[1]
+        pad = torch.nn.functional.pad
+        return self._replace(
+            values=pad(self.values, (0, more)),
+            holds=pad(self.holds, (0, more), value=True),
+            multipliers=pad(self.multipliers, (0, more)),
+            gradients=pad(self.gradients, (0, 0, 0, 0, 0, more)),
+        )
+
+    @classmethod
+    def join(cls, parts: Sequence[State]) -> State:
+        """The chains of several states in one."""
+        columns = max(part.values.shape[1] for part in parts)
+        return cls(*(torch.cat(fields) for fields in zip(*(part.widen(columns) for part in parts), strict=True)))
+
+    @property
+    def satisfied(self) -> Tensor:
+        """Every constraint holds: (chains,), bool."""
+        return self.holds.all(dim=1)
+
+    @property
+    def finite(self) -> Tensor:
+        """Every number is one: (chains,), bool."""
+        return self.nll.isfinite() & self.values.isfinite().all(dim=1) & self.gradients.flatten(1).isfinite().all(dim=1)
+
+
+class Info(NamedTuple):
+    """What happened in a step."""
+
+    evaluated: Tensor
+    """Whether the LM was evaluated: (chains,), bool."""
+    step_size: Tensor
+    noise: Tensor
+
+
+class Batch:
+    """The chains that advance together."""
+
+    def __init__(self, language_model: LanguageModel, chains: Sequence[Chain]) -> None:
+        self.language_model = language_model
+        self.chains = list(chains)
+        self.columns = max((len(chain.constraints) for chain in chains), default=0)
+
+    def __len__(self) -> int:
+        return len(self.chains)
+
+    @cached_property
+    def thresholds(self) -> Tensor:
+        """(chains, constraints), 0 where a chain has fewer."""
+        padded = [
+            [*(c.threshold for c in chain.constraints), *[0.0] * (self.columns - len(chain.constraints))]
+            for chain in self.chains
+        ]
+        return torch.tensor(padded, device=self.language_model.device).view(len(self), self.columns)
+
+    @cached_property
+    def banned(self) -> list[Tensor | None] | None:
+        """Tokens that each chain's constraints rule out, or None if no chain has any."""
+        found = [[c.banned for c in chain.constraints if c.banned is not None] for chain in self.chains]
+        return [torch.cat(ids) if ids else None for ids in found] if any(found) else None
+
+    @cached_property
+    def drawing(self) -> list[tuple[int, int]]:
+        """The (chain, constraint) pairs whose gradient is drawn at every step."""
+        return [
+            (row, col) for row, chain in enumerate(self.chains) for col, c in enumerate(chain.constraints) if c.draws
+        ]
+
+    def sequences(self, tokens: Tensor) -> Sequences:
+        """The chains standing on ``tokens``."""
+        return Sequences.of(self.language_model, [chain.prompt for chain in self.chains], tokens)
+
+    def gaussian(self, length: int) -> Tensor:
+        """Standard normal noise from each chain's own generator: (chains, length, dim)."""
+        shape = (length, self.language_model.table.dim)
+        draws = [torch.randn(shape, generator=chain.generator) for chain in self.chains]
+        return torch.stack(draws).to(self.language_model.device)
+
+    def gumbel(self, length: int) -> dict[tuple[int, int], Tensor]:
+        """Gumbel noise for the pairs that draw, from each chain's own generator: (length,) each."""
+        noise = {}
+        for row, col in self.drawing:
+            uniform = torch.rand(length, generator=self.chains[row].generator).clamp(min=1e-20)
+            noise[row, col] = -(-uniform.log()).log()
+        return noise
+
+
+def init(batch: Batch, tokens: Tensor, dynamics: Dynamics) -> State:
+    """Chains that start at ``tokens``."""
+    chains, length = tokens.shape
+    fresh = State(
+        tokens=tokens,
+        nll=torch.zeros(chains, device=tokens.device),
+        values=torch.zeros(chains, batch.columns, device=tokens.device),
+        holds=torch.ones(chains, batch.columns, dtype=torch.bool, device=tokens.device),
+        gradients=torch.zeros(chains, 1 + batch.columns, length, batch.language_model.table.dim, device=tokens.device),
+        multipliers=torch.zeros(chains, batch.columns, device=tokens.device),
+        still=torch.zeros(chains, dtype=torch.long, device=tokens.device),
+        step=torch.zeros(chains, dtype=torch.long, device=tokens.device),
+    )
+    everything = torch.ones(chains, dtype=torch.bool, device=tokens.device)
+    return _evaluate(batch, fresh, everything, dynamics.ascent.damping)
+
+
+def step(batch: Batch, state: State, dynamics: Dynamics, everything: bool = False) -> tuple[State, Info]:
+    """Move every chain once. ``everything`` evaluates chains that stand still too, which changes nothing but time."""
+    table, ascent = batch.language_model.table, dynamics.ascent
+    eta = dynamics.step_size.at(torch.where(state.satisfied, state.still, 0))
+    beta = dynamics.noise.at(state.step)
+    weights = coefficients(state.multipliers, state.values, batch.thresholds, ascent.damping)
+    gradient = state.gradients[:, 0] + torch.einsum("nc,ncld->nld", weights, state.gradients[:, 1:])
+    spread = (2 * eta * beta).sqrt()[:, None, None]
+    target = table.rows(state.tokens) - eta[:, None, None] * gradient + spread * batch.gaussian(state.tokens.shape[1])
+    tokens = table.nearest(target, batch.banned)
+    moved = (tokens != state.tokens).any(dim=1)
+    state = state._replace(tokens=tokens, still=torch.where(moved, 0, state.still + 1), step=state.step + 1)
+    evaluated = torch.ones_like(moved) if everything else moved
+    state = _evaluate(batch, state, evaluated, ascent.damping)
+    raised = ascend(
+        state.multipliers,
+        state.values,
+        batch.thresholds,
+        state.holds,
+        state.step,
+        state.still,
+        ascent,
+        scale=_gradient_ratio(state.gradients) if ascent.balanced else None,
+    )
+    return state._replace(multipliers=raised), Info(evaluated, eta, beta)
+
+
+def _evaluate(batch: Batch, state: State, moved: Tensor, damping: float) -> State:
+    """Bring values and gradients up to date where a chain moved, and those that are drawn everywhere."""
+    sequences = batch.sequences(state.tokens)
+    nll, values, holds, gradients = (field.clone() for field in (state.nll, state.values, state.holds, state.gradients))
+    rows = moved.nonzero().squeeze(1).tolist()
+    if rows:
+        nll[rows], gradients[rows, 0] = _language_model_term(sequences.select(rows))
+    gumbel = batch.gumbel(state.tokens.shape[1])
+    pairs = [(row, col) for row in rows for col, c in enumerate(batch.chains[row].constraints) if not c.draws]
+    for together in _by_batch_key(batch, pairs + batch.drawing):
+        at = tuple(torch.tensor(index, device=nll.device) for index in zip(*together, strict=True))
+        constraints = [batch.chains[row].constraints[col] for row, col in together]
+        noise = torch.stack([gumbel[pair] for pair in together]).to(nll.device) if constraints[0].draws else None
+        chosen = sequences.select([row for row, _ in together], noise)
+        multipliers, thresholds = state.multipliers[at], batch.thresholds[at]
+        # A constraint that held with no weight will most likely hold on: its gradient is left out at first.
+        wanted = (
+            (coefficients(multipliers, values[at], thresholds, damping) > 0) | ~holds[at] | (state.step[at[0]] == 0)
+        )
+        found = type(constraints[0]).evaluate_together(constraints, chosen, wanted)
+        values[at], holds[at], gradients[at[0], 1 + at[1]] = found
+        missed = (coefficients(multipliers, found.values, thresholds, damping) > 0) & ~wanted
+        if missed.any():
+            again = missed.nonzero().squeeze(1).tolist()
+            redo = chosen.select(again, noise[again] if noise is not None else None)
+            wanted = torch.ones(len(again), dtype=torch.bool, device=nll.device)
+            late = type(constraints[0]).evaluate_together([constraints[i] for i in again], redo, wanted)
+            gradients[at[0][again], 1 + at[1][again]] = late.gradients
+    return state._replace(nll=nll, values=values, holds=holds, gradients=gradients)
+
+
+def _language_model_term(sequences: Sequences) -> tuple[Tensor, Tensor]:
+    embeddings = sequences.embeddings.detach().requires_grad_(True)
+    with torch.enable_grad():
+        nll = sequences.language_model.nll(embeddings, sequences.tokens, sequences.prefixes())
+        (gradient,) = torch.autograd.grad(nll.sum(), embeddings)
+    return nll.detach(), gradient
+
+
+def _by_batch_key(batch: Batch, pairs: Sequence[tuple[int, int]]) -> list[list[tuple[int, int]]]:
+    groups: dict[object, list[tuple[int, int]]] = {}
+    for row, col in pairs:
+        groups.setdefault(batch.chains[row].constraints[col].batch_key(), []).append((row, col))
+    return list(groups.values())
+
+
+def _gradient_ratio(gradients: Tensor) -> Tensor:
+    """|grad log P| / |grad f| of each constraint, at least 1: (chains, constraints)."""
+    norms = gradients.flatten(2).norm(dim=2)
+    return (norms[:, :1] / norms[:, 1:].clamp(min=1e-6)).clamp(min=1.0, max=100.0)
