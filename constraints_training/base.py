@@ -115,7 +115,7 @@ class AttributeTraining(lightning.LightningModule):
         trained = [weight for weight in self.parameters() if weight.requires_grad]
         matrices = {"params": [weight for weight in trained if weight.ndim > 1], "weight_decay": self.weight_decay}
         vectors = {"params": [weight for weight in trained if weight.ndim <= 1], "weight_decay": 0.0}
-        optimizer: Optimizer = AdamW([matrices, vectors], lr=self.learning_rate)
+        optimizer: Optimizer = AdamW([matrices, vectors], lr=self.learning_rate, fused=True)
         steps = int(self.trainer.estimated_stepping_batches)
         rising = max(1, round(self.warmup * steps))
 

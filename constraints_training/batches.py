@@ -65,13 +65,14 @@ class ResumableLoader(DataLoader):
 
     batch_sampler: LengthBatches
     taken = 0
+    start = 0
 
     def __iter__(self) -> Iterator[Any]:  # type: ignore[override]
-        self.batch_sampler.skip = self.taken
+        self.batch_sampler.skip = self.taken = self.start
+        self.start = 0  # the next epoch is a whole one
         for batch in super().__iter__():
             self.taken += 1
             yield batch
-        self.taken = self.batch_sampler.skip = 0
 
     def state_dict(self) -> dict[str, int]:
         """Number of batches of this epoch that were handed out."""
@@ -79,7 +80,7 @@ class ResumableLoader(DataLoader):
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         """Go on behind the batches that were handed out; behind the last one a new epoch begins."""
-        self.taken = state["taken"] % len(self.batch_sampler)
+        self.start = state["taken"] % len(self.batch_sampler)
 
 
 def collate(rows: list[dict[str, Any]]) -> dict[str, Tensor]:

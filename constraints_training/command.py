@@ -104,7 +104,7 @@ class TrainCLI(LightningCLI):
         best = self._get(self.config_init, "best").best_model_path or None
         chosen: dict[str, Any] = {"datamodule": self.datamodule, "ckpt_path": best, "verbose": False}
         measured = dict(self.trainer.validate(self.model, **chosen)[0])
-        if "test" in self.datamodule.encoded:
+        if "test" in self.datamodule.texts:
             measured |= self.trainer.test(self.model, **chosen)[0]
         if self.trainer.is_global_zero:
             self._dump_config()

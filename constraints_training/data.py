@@ -82,10 +82,10 @@ class TextData(lightning.LightningDataModule):
         self.limits = {"train": limit, "dev": dev_limit, "test": None}
         self.balance, self.only, self.natural, self.seed, self.workers = balance, only, natural, seed, workers
         self.texts: dict[str, Texts] = {}
-        self.encoded: dict[str, Dataset] = {}
+        self._encoded: dict[str, Dataset] = {}
 
     def setup(self, stage: str | None = None) -> None:
-        """Read, split, balance and encode the texts, once."""
+        """Read, split and balance the texts, once."""
         if self.texts:
             return
         splits = {"train": self._read("train")}
@@ -102,7 +102,6 @@ class TextData(lightning.LightningDataModule):
                 f"There are {len(splits['train'])} training texts, fewer than one batch of {self.batch_size}."
             )
         self.texts = splits
-        self.encoded = {name: self._encode(texts) for name, texts in splits.items()}
 
     def _read(self, name: str) -> Texts:
         source = self.sources[name]
@@ -123,15 +122,11 @@ class TextData(lightning.LightningDataModule):
             texts = texts.pick(shuffled(len(texts), self.seed)[:limit])
         return texts
 
-    def _encode(self, texts: Texts) -> Dataset:
-        from transformers import AutoTokenizer
-
-        with quiet_transformers():
-            tokenizer = AutoTokenizer.from_pretrained(model_store.resolve(self.lm))
-        options = {"add_special_tokens": False, "truncation": True, "max_length": self.max_length}
-        tokens = tokenizer(list(texts.dataset["text"]), **options)["input_ids"]
-        rows = [(text, label) for text, label in zip(tokens, texts.dataset["label"], strict=True) if text]
-        return Dataset.from_dict({"tokens": [text for text, _ in rows], "label": [label for _, label in rows]})
+    def encoded(self, name: str) -> Dataset:
+        """Columns ``tokens`` and ``label`` of a split."""
+        if name not in self._encoded:
+            self._encoded[name] = encode(self.texts[name], self.lm, self.max_length)
+        return self._encoded[name]
 
     def train_dataloader(self) -> DataLoader:
         """Shuffled batches of similar length."""
@@ -143,17 +138,16 @@ class TextData(lightning.LightningDataModule):
 
     def test_dataloader(self) -> DataLoader:
         """The test texts, shortest first."""
-        if "test" not in self.encoded:
+        if "test" not in self.texts:
             raise MucolaError("There are no test data: set data.test, or data.test_share above 0.")
         return self._loader("test", shuffle=False)
 
     def _loader(self, name: str, shuffle: bool) -> DataLoader:
-        dataset = self.encoded[name]
         world = self.trainer.world_size if self.trainer else 1
         rank = self.trainer.global_rank if self.trainer else 0
         if self.batch_size % world:
             raise MucolaError(f"batch_size {self.batch_size} is not a multiple of the {world} devices.")
-        rows = dataset.to_list()
+        rows = self.encoded(name).to_list()
         lengths = [len(row["tokens"]) for row in rows]
         batches = LengthBatches(lengths, self.batch_size, self.seed, shuffle, rank, world)
         kind = ResumableLoader if shuffle else DataLoader
@@ -171,3 +165,15 @@ class TextData(lightning.LightningDataModule):
             }
             for name, texts in self.texts.items()
         }
+
+
+def encode(texts: Texts, lm: str, max_length: int) -> Dataset:
+    """The texts in the tokens of a language model, cut at ``max_length``: columns ``tokens`` and ``label``."""
+    from transformers import AutoTokenizer
+
+    with quiet_transformers():
+        tokenizer = AutoTokenizer.from_pretrained(model_store.resolve(lm))
+    options = {"add_special_tokens": False, "truncation": True, "max_length": max_length}
+    tokens = tokenizer(list(texts.dataset["text"]), **options)["input_ids"]
+    rows = [(text, label) for text, label in zip(tokens, texts.dataset["label"], strict=True) if text]
+    return Dataset.from_dict({"tokens": [text for text, _ in rows], "label": [label for _, label in rows]})

@@ -108,14 +108,7 @@ class GenerativeTraining(LanguageModelTraining):
         self.lm_weight = lm_weight
 
     def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        columns = []
-        for word in self.label_words:
-            context = self.tokenizer(word, add_special_tokens=False, return_tensors="pt").input_ids.to(tokens.device)
-            context = context.expand(len(tokens), -1)
-            read = torch.cat([context, tokens], dim=1)
-            log_probs = next_token_log_probs(self.network, read, torch.cat([torch.ones_like(context), mask], dim=1))
-            columns.append((log_probs[:, context.shape[1] - 1 :] * mask).sum(dim=1))
-        return torch.stack(columns, dim=1)
+        return conditional_log_probs(self.network, self.tokenizer, self.label_words, tokens, mask)
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
         log_probs = self.logits(batch["tokens"], batch["mask"])
@@ -202,7 +195,19 @@ class FutureTraining(LanguageModelTraining):
         save_adapted_lm(folder, self.network, AdaptedLMConfig(**self.description), self.head)
 
 
-def next_token_log_probs(lm: nn.Module, tokens: Tensor, mask: Tensor) -> Tensor:
+def conditional_log_probs(lm: Any, tokenizer: Any, words: list[str], tokens: Tensor, mask: Tensor) -> Tensor:
+    """``log p(text | word)`` of every text with every label word in front of it: (texts, words)."""
+    columns = []
+    for word in words:
+        context = tokenizer(word, add_special_tokens=False, return_tensors="pt").input_ids.to(tokens.device)
+        context = context.expand(len(tokens), -1)
+        read = torch.cat([context, tokens], dim=1)
+        log_probs = next_token_log_probs(lm, read, torch.cat([torch.ones_like(context), mask], dim=1))
+        columns.append((log_probs[:, context.shape[1] - 1 :] * mask).sum(dim=1))
+    return torch.stack(columns, dim=1)
+
+
+def next_token_log_probs(lm: Any, tokens: Tensor, mask: Tensor) -> Tensor:
     """Log-probability of every token but the first, given those before it: (texts, length - 1)."""
     logits = lm(input_ids=tokens, attention_mask=mask, use_cache=False).logits[:, :-1]
     return -nn.functional.cross_entropy(logits.transpose(1, 2), tokens[:, 1:], reduction="none")
