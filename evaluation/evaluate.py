@@ -10,12 +10,10 @@ from evaluation.measure import Judges, check_comparable, measure_run
 from evaluation.report import Results
 from evaluation.scorers import ScoreCache, Scorer, load_scorer
 from evaluation.scorers.judge import Judge
-from evaluation.suites import SUITES, Options, Suite
+from evaluation.suites import NONE, SUITES, Options, Suite
 from mucola.errors import MucolaError
 from mucola.generations import Run
 
-NONE = "none"
-"""The name that switches a scorer or the judge off."""
 _UNCONSTRAINED = ("unconstrained", "nucleus")
 
 

@@ -12,6 +12,8 @@ from evaluation.metrics import PromptMetric
 from mucola.errors import MucolaError
 from mucola.names import unknown
 
+NONE = "none"
+"""The name that switches the grammar scorer or the judge off."""
 Better = Literal["higher", "lower", "closest", ""]
 Columns = Mapping[str, Sequence[Any]]
 """Of one prompt: an entry per sample under each name, None where it is not known."""
@@ -48,8 +50,8 @@ class Options:
             raise unknown("suite", self.suite, SUITES)
         if self.target not in ("positive", "negative"):
             raise MucolaError(f"The target sentiment is 'positive' or 'negative', not {self.target!r}.")
-        if not self.sentiment:
-            raise MucolaError("The sentiment suite needs at least one scorer.")
+        if self.toxicity == NONE or NONE in self.sentiment or not self.sentiment:
+            raise MucolaError("A control number needs its scorer; only grammar and judge can be `none`.")
 
 
 @dataclass(frozen=True)

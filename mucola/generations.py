@@ -16,7 +16,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple, TypedDict
 
@@ -108,7 +108,8 @@ class Writer:
 
     def write(self, generation: Generation) -> None:
         """Append one line; what is None is left out."""
-        record = {name: value for name, value in asdict(generation).items() if value is not None}
+        fields = ((name, getattr(generation, name)) for name in Generation.__dataclass_fields__)
+        record = {name: value for name, value in fields if value is not None}
         self._file.write(json.dumps(record, ensure_ascii=False, allow_nan=False).encode() + b"\n")
         self._file.flush()
 
@@ -164,7 +165,7 @@ class Run:
                 for place in places:
                     handle = handles[place.file]
                     handle.seek(place.offset)
-                    for generation in _parse(handle.readline(), self.files[place.file], place.line):
+                    for generation in _parse(handle.readline(), self.files[place.file], place.line, known_good=True):
                         if generation.prompt_id == prompt_id:
                             group[generation.sample] = generation
                 yield [group[sample] for sample in sorted(group)]
@@ -241,8 +242,11 @@ def _info(path: Path) -> dict[str, Any]:
     return info
 
 
-def _parse(content: bytes, path: Path, line: int) -> list[Generation]:
-    """The generations on one line: one in our layout, any number in the grouped one."""
+def _parse(content: bytes, path: Path, line: int, known_good: bool = False) -> list[Generation]:
+    """The generations on one line: one in our layout, any number in the grouped one.
+
+    ``known_good`` spares a line that was checked before the checks of its fields.
+    """
     here = _where(path, line)
     if not content.strip():
         return []
@@ -258,34 +262,33 @@ def _parse(content: bytes, path: Path, line: int) -> list[Generation]:
         raise MucolaError(f"{here}: expected a JSON object, found {type(record).__name__}.")
     if "generations" in record:
         return _grouped(record, here, line)
-    return [_flat(record, here)]
+    if not known_good:
+        _check(record, here)
+    record["prompt_id"] = str(record["prompt_id"])
+    return [Generation(**{name: value for name, value in record.items() if value is not None})]
 
 
-def _flat(record: dict[str, Any], here: str) -> Generation:
+def _check(record: dict[str, Any], here: str) -> None:
     for name in _REQUIRED:
         if record.get(name) is None:
             raise MucolaError(f"{here}: the field {name!r} is missing.")
-    known = {}
     for name, value in record.items():
         if name not in _KINDS:
             raise MucolaError(f"{here}: {unknown('field', name, _KINDS)}")
         if value is not None:
-            known[name] = _checked(name, value, here)
-    known["prompt_id"] = str(known["prompt_id"])
-    return Generation(**known)
+            _check_field(name, value, here)
 
 
-def _checked(name: str, value: Any, here: str) -> Any:
+def _check_field(name: str, value: Any, here: str) -> None:
     kinds = _KINDS[name]
     right = isinstance(value, kinds) and (bool in kinds or not isinstance(value, bool))
     if right and name in _ELEMENTS:
-        right = all(isinstance(element, _ELEMENTS[name]) for element in value)
+        right = set(map(type, value)) <= {_ELEMENTS[name]}
     if right and name == "values":
         right = all(isinstance(entry, dict) and {"value", "threshold"} <= entry.keys() for entry in value.values())
     if not right:
         shape = {"values": "{constraint: {value, threshold}}"}.get(name, " or ".join(kind.__name__ for kind in kinds))
         raise MucolaError(f"{here}: the field {name!r} should be {shape}, not {json.dumps(value)[:60]}.")
-    return value
 
 
 def _grouped(record: dict[str, Any], here: str, line: int) -> list[Generation]:
