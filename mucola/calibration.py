@@ -31,8 +31,8 @@ class Geometry(NamedTuple):
 REFERENCE = Geometry(distance=2.06, gradient=14.0)
 """SmolLM2-135M, on which the reference dynamics were found."""
 
-FAITHFUL = (StepSize(1.0, 2.0), Noise(1.0, 0.01, 60))
-WARM = (StepSize(1.0, 2.0), Noise(0.1, 0.01, 30))
+FAITHFUL = (StepSize(1.0, 1.25), Noise(1.0, 0.01, 60))
+WARM = (StepSize(1.0, 1.25), Noise(0.1, 0.01, 30))
 """From a nucleus sample: what is fluent already should be bent, not melted."""
 
 

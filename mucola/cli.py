@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
 COMMANDS = {
+    "sample": ("mucola.commands.sample", "continue a prompt under constraints"),
     "evaluate": ("evaluation.command", "measure runs side by side and write a report"),
     "models": ("mucola.commands.models", "list, fetch and locate the built-in models"),
     "train": ("constraints_training.command", "train attribute models, and tell how good one is"),

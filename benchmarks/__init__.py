@@ -1,0 +1,1 @@
+"""Benchmarks: what the library promises, measured on real models and printed."""
