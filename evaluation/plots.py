@@ -133,10 +133,10 @@ def shares(rows: Mapping[str, Mapping[str, int]], parts_order: Sequence[str]) ->
                     f'<rect x="{left:.1f}" y="{top}" width="{width:.1f}" height="18" fill="var(--c{number % COLOURS})">'
                     f"<title>{escape(source)}: {share:.1%}</title></rect>"
                 )
-                if width > 60:
+                label = f"{source} {share:.0%}"
+                if width > 9 * len(label):  # else it would run out of its bar
                     parts.append(
-                        f'<text x="{left + width / 2:.1f}" y="{top + 13}" class="inside">'
-                        f"{escape(source)} {share:.0%}</text>"
+                        f'<text x="{left + width / 2:.1f}" y="{top + 13}" class="inside">{escape(label)}</text>'
                     )
             left += width
     return _picture(parts, "Shares of sources", height)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
@@ -15,7 +16,7 @@ from markupsafe import Markup
 from evaluation import plots
 from evaluation.measure import Judges, Measured, Sample
 from evaluation.pages import render
-from evaluation.suites import Options, Suite
+from evaluation.suites import SAMPLER, Options, Suite
 from evaluation.table import Table, distance_text, heading, make_table, to_latex, to_markdown
 from evaluation.traces import average, numbers, read_trace
 from mucola.errors import MucolaError
@@ -141,12 +142,6 @@ def _finite(value: Any) -> Any:
 
 def _page(results: Results, table: Table) -> str:
     first = results.runs[0]
-    groups: list[tuple[str, int]] = []
-    for measure in table.measures:
-        if groups and groups[-1][0] == measure.group:
-            groups[-1] = (measure.group, groups[-1][1] + 1)
-        else:
-            groups.append((measure.group, 1))
     samples = [_shown(sample, run, results.suite) for run in results.runs for sample in run.samples]
     total = sum(len_samples(run) for run in results.runs)
     return render(
@@ -158,7 +153,7 @@ def _page(results: Results, table: Table) -> str:
         samples=len_samples(first) // len(first.run.prompts),
         notes=notes(results),
         table=table,
-        groups=groups,
+        sections=_sections(table),
         rows=list(zip(table.names, table.rows, table.distances, strict=True)),
         heading=heading,
         distance_text=distance_text,
@@ -171,6 +166,17 @@ def _page(results: Results, table: Table) -> str:
         ),
         scorers=_scorers(results.judges),
     )
+
+
+def _sections(table: Table) -> list[dict[str, Any]]:
+    """What was reached and what it took, as two tables: one would be too wide to read."""
+    sections = []
+    for title, wanted in (("What was reached", False), ("What it took", True)):
+        places = [place for place, measure in enumerate(table.measures) if (measure.group == SAMPLER) == wanted]
+        groups = Counter(table.measures[place].group for place in places)
+        if places:
+            sections.append({"title": title, "places": places, "groups": list(groups.items())})
+    return sections
 
 
 def _shown(sample: Sample, run: Measured, suite: Suite) -> dict[str, Any]:

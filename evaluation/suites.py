@@ -14,6 +14,8 @@ from mucola.names import unknown
 
 NONE = "none"
 """The name that switches the grammar scorer or the judge off."""
+SAMPLER = "Sampler"
+"""The group of columns about how the samples were made."""
 Better = Literal["higher", "lower", "closest", ""]
 Columns = Mapping[str, Sequence[Any]]
 """Of one prompt: an entry per sample under each name, None where it is not known."""
@@ -88,12 +90,12 @@ _DIVERSITY = (
     Measure("self_bleu", "self-BLEU", "Diversity", metrics.SelfBLEU, ("text",), "lower"),
 )
 _PROCESS = (
-    Measure("satisfied", "Satisfied", "Sampler", metrics.Satisfied, ("satisfied",), "higher", True),
-    Measure("verified", "Verified", "Sampler", metrics.Verified, ("verified",), "higher", True),
-    Measure("fallback", "Fallback", "Sampler", metrics.FallbackRate, ("source",), "lower", True),
-    Measure("steps", "Steps", "Sampler", metrics.Steps, ("steps",), "lower"),
-    Measure("evaluations", "Evaluations", "Sampler", metrics.Evaluations, ("evaluations",), "lower"),
-    Measure("seconds", "Seconds", "Sampler", metrics.Seconds, ("seconds",), "lower"),
+    Measure("satisfied", "Satisfied", SAMPLER, metrics.Satisfied, ("satisfied",), "higher", True),
+    Measure("verified", "Verified", SAMPLER, metrics.Verified, ("verified",), "higher", True),
+    Measure("fallback", "Fallback", SAMPLER, metrics.FallbackRate, ("source",), "lower", True),
+    Measure("steps", "Steps", SAMPLER, metrics.Steps, ("steps",), "lower"),
+    Measure("evaluations", "Evaluations", SAMPLER, metrics.Evaluations, ("evaluations",), "lower"),
+    Measure("seconds", "Seconds", SAMPLER, metrics.Seconds, ("seconds",), "lower"),
 )
 
 

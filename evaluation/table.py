@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from evaluation.measure import Measured
-from evaluation.suites import Measure
+from evaluation.suites import SAMPLER, Measure
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,8 @@ def _best(runs: Sequence[Measured], measure: Measure, unconstrained: str | None)
     elif measure.better == "lower":
         values = {name: -value for name, value in values.items()}
     top = max(values.values())
+    if _number(top, measure) == _number(min(values.values()), measure):
+        return set()  # all read the same: none stands out
     return {name for name, value in values.items() if _number(value, measure) == _number(top, measure)}
 
 
@@ -144,33 +147,36 @@ def to_markdown(table: Table) -> str:
 
 
 def to_latex(table: Table) -> str:
-    """A booktabs table in the layout of the paper: groups of columns above, the unconstrained run apart."""
-    groups: list[list[str | int]] = []
-    for measure in table.measures:
-        if groups and groups[-1][0] == measure.group:
-            groups[-1][1] = int(groups[-1][1]) + 1
-        else:
-            groups.append([measure.group, 1])
-    top = " & ".join(["", *(rf"\multicolumn{{{span}}}{{c}}{{{_latex_escape(str(group))}}}" for group, span in groups)])
+    """A booktabs table in the layout of the paper: groups of columns above, the unconstrained run apart.
+
+    What the sampler needed is left to the other tables: it is about our runs alone.
+    """
+    places = [place for place, measure in enumerate(table.measures) if measure.group != SAMPLER]
+    groups = list(Counter(table.measures[place].group for place in places).items())
+    heads = [rf"\multicolumn{{{span}}}{{c}}{{{_latex_escape(group)}}}" for group, span in groups]
     rules, column = [], 2
     for _, span in groups:
-        rules.append(rf"\cmidrule(lr){{{column}-{column + int(span) - 1}}}")
-        column += int(span)
-    titles = " & ".join(["Run", *(_latex_escape(measure.title) for measure in table.measures)])
+        rules.append(rf"\cmidrule(lr){{{column}-{column + span - 1}}}")
+        column += span
+    titles = ["Run", *(_latex_escape(table.measures[place].title) for place in places)]
+    if table.unconstrained:
+        heads.append("")
+        titles.append(r"$\Delta$ ppl")
     lines = [
-        "% needs \\usepackage{booktabs}",
-        rf"\begin{{tabular}}{{l{'r' * len(table.measures)}}}",
+        "% needs \\usepackage{booktabs}; small: 95 % bootstrap interval over prompts",
+        rf"\begin{{tabular}}{{l{'r' * (len(titles) - 1)}}}",
         r"\toprule",
-        top + r" \\",
+        " & ".join(["", *heads]) + r" \\",
         "".join(rules),
-        titles + r" \\",
+        " & ".join(titles) + r" \\",
         r"\midrule",
     ]
-    order = sorted(range(len(table.names)), key=lambda index: table.names[index] != table.unconstrained)
-    for index in order:
-        cells = [_latex_escape(table.names[index]), *map(_latex_cell, table.rows[index])]
+    for index in sorted(range(len(table.names)), key=lambda index: table.names[index] != table.unconstrained):
+        cells = [_latex_escape(table.names[index]), *(_latex_cell(table.rows[index][place]) for place in places)]
+        if table.unconstrained:
+            cells.append(f"${distance}$" if (distance := distance_text(table.distances[index])) else "")
         lines.append(" & ".join(cells) + r" \\")
-        if table.names[index] == table.unconstrained and len(order) > 1:
+        if table.names[index] == table.unconstrained and len(table.names) > 1:
             lines.append(r"\midrule")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}"]) + "\n"
 
@@ -193,7 +199,8 @@ def _markdown_cell(cell: Cell | None) -> str:
 def _latex_cell(cell: Cell | None) -> str:
     if cell is None:
         return "--"
-    return rf"\textbf{{{cell.text}}}" if cell.best else cell.text
+    number = rf"\textbf{{{cell.text}}}" if cell.best else cell.text
+    return rf"{number} {{\tiny {cell.interval.replace('-', '--')}}}"
 
 
 def _markdown_escape(text: str) -> str:

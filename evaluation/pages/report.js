@@ -2,24 +2,26 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const PAGE = 20;
 
-// The table: a click or Enter on a heading sorts by it; empty cells stay at the end.
-const table = document.getElementById("table");
-table.querySelectorAll("thead button").forEach((button) => button.addEventListener("click", () => {
+// The tables: a click or Enter on a heading sorts by it; empty cells stay at the end.
+function sortBy(button) {
   const head = button.closest("th");
+  const body = head.closest("table").tBodies[0];
   const index = [...head.parentNode.children].indexOf(head);
   const up = head.getAttribute("aria-sort") !== "ascending";
-  table.querySelectorAll("thead th[aria-sort]").forEach((other) => other.setAttribute("aria-sort", "none"));
+  [...head.parentNode.children].forEach((other) => other.setAttribute("aria-sort", "none"));
   head.setAttribute("aria-sort", up ? "ascending" : "descending");
-  const rows = [...table.tBodies[0].rows];
   const key = (row) => row.children[index].dataset.value;
-  rows.sort((a, b) => {
+  const rows = [...body.rows].sort((a, b) => {
     const [x, y] = [key(a), key(b)];
     if (x === "" || y === "") return (x === "") - (y === "");
     const order = index === 0 ? x.localeCompare(y) : Number(x) - Number(y);
     return up ? order : -order;
   });
-  table.tBodies[0].append(...rows);
-}));
+  body.append(...rows);
+}
+document.querySelectorAll(".sortable thead button").forEach((button) => {
+  button.addEventListener("click", () => sortBy(button));
+});
 
 // The samples.
 const controls = document.getElementById("controls");
