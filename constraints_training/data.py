@@ -83,6 +83,8 @@ class TextData(lightning.LightningDataModule):
         self.balance, self.only, self.natural, self.seed, self.workers = balance, only, natural, seed, workers
         self.texts: dict[str, Texts] = {}
         self._encoded: dict[str, Dataset] = {}
+        self._train_loader: ResumableLoader | None = None
+        self._position: dict[str, int] | None = None
 
     def setup(self, stage: str | None = None) -> None:
         """Read, split and balance the texts, once."""
@@ -129,8 +131,23 @@ class TextData(lightning.LightningDataModule):
         return self._encoded[name]
 
     def train_dataloader(self) -> DataLoader:
-        """Shuffled batches of similar length."""
-        return self._loader("train", shuffle=True)
+        """Shuffled batches of similar length, from where a resumed run stopped."""
+        loader = self._loader("train", shuffle=True)
+        assert isinstance(loader, ResumableLoader)
+        if self._position is not None:
+            loader.load_state_dict(self._position)
+            self._position = None
+        self._train_loader = loader
+        return loader
+
+    # Lightning itself would restore a loader, but not one that was asked for the length of the schedule before.
+    def state_dict(self) -> dict[str, int]:
+        """How far into the epoch the training is, for checkpoints."""
+        return self._train_loader.state_dict() if self._train_loader else {}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        """Remember where to go on."""
+        self._position = state or None
 
     def val_dataloader(self) -> DataLoader:
         """The development texts, shortest first."""
