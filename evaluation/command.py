@@ -11,7 +11,7 @@ from mucola.errors import MucolaError
 DESCRIPTION = (
     "Measure any number of runs side by side and write metrics.json, table.md, table.tex and report.html. "
     "Further: `mucola evaluate trace FILE` (watch a chain), `sheets A B` and `preferences ANSWERS` (human "
-    "evaluation), `scorers` (list them), `train-scorer` (make one)."
+    "evaluation), `scorers` (list them), `train-scorer` (make one), `agreement` (compare some with Perspective)."
 )
 
 
@@ -115,6 +115,21 @@ def _scorers(arguments: Sequence[str]) -> None:
             sys.stdout.write(f"{'':<29} {quality_text(quality)}\n")
 
 
+def _agreement(arguments: Sequence[str]) -> None:
+    made = parser("evaluate agreement", "Compare toxicity scorers with the Perspective scores in RealToxicityPrompts.")
+    made.add_argument("file", type=str, help="Rows of RealToxicityPrompts (.jsonl or .jsonl.gz).")
+    made.add_argument("--scorers", type=list[str], default=["toxicity"], help="Scorers, as a list in brackets.")
+    given = made.parse_args(arguments)
+    from evaluation.calibration import perspective_agreement, perspective_texts
+    from evaluation.report import quality_text
+    from evaluation.scorers import load_scorer
+
+    texts = perspective_texts(given.file)
+    for name in given.scorers:
+        scorer = load_scorer(name)
+        sys.stdout.write(f"{quality_text({scorer.revision: perspective_agreement(scorer, texts)})}\n")
+
+
 def _train_scorer(arguments: Sequence[str]) -> None:
     from evaluation.train_scorer import ScorerTraining, train_scorer
 
@@ -177,5 +192,6 @@ TOOLS: dict[str, Callable[[Sequence[str]], None]] = {
     "sheets": _sheets,
     "preferences": _preferences,
     "scorers": _scorers,
+    "agreement": _agreement,
     "train-scorer": _train_scorer,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from evaluation.agreement import accuracy, auc, matthews
+from evaluation.calibration import perspective_agreement, perspective_texts
 from evaluation.scorers.base import Scorer
 from evaluation.scorers.labelled import Example, load_labelled
 from evaluation.scorers.ngrams import NgramSettings
@@ -34,6 +36,8 @@ class ScorerTraining:
     """Further data to test on, to see how far the scorer travels."""
     where: dict[str, str] = field(default_factory=dict)
     """Rows of the training data to use, by column."""
+    perspective: str | None = None
+    """RealToxicityPrompts rows, to tell how a toxicity scorer ranks texts in comparison with Perspective."""
     kind: str = "ngrams"
     held_out_examples: int = 10_000
     seed: int = 7
@@ -49,8 +53,6 @@ class ScorerTraining:
 
 def train_scorer(training: ScorerTraining, advance: Callable[[int], object] = lambda count: None) -> Scorer:
     """Train, test and save a scorer; the folder is complete when this returns."""
-    import json
-
     examples = load_labelled(training.train, training.where)
     random.Random(training.seed).shuffle(examples)
     if training.held_out:
@@ -72,6 +74,9 @@ def train_scorer(training: ScorerTraining, advance: Callable[[int], object] = la
         train_probe(examples, training.probe, folder, config, advance)
     scorer = trained_scorer(folder, folder.resolve().name)
     quality = {_short(source): held_out(scorer, rows) for source, rows in tests.items()}
+    if training.perspective:
+        texts = perspective_texts(training.perspective)
+        quality[f"Perspective in {_short(training.perspective)}"] = perspective_agreement(scorer, texts)
     stored = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     stored["held_out"] = quality
     (folder / "config.json").write_text(json.dumps(stored, indent=2) + "\n", encoding="utf-8")
