@@ -61,7 +61,7 @@ class TrainCLI(LightningCLI):
         parser.set_defaults({"early_stopping.check_on_train_epoch_end": False})
         parser.add_argument("--save_every", type=int, default=200, help="Steps between checkpoints to resume from.")
         parser.link_arguments("data.lm", "model.init_args.lm")
-        parser.link_arguments("data.labels", "model.init_args.labels", compute_fn=class_names)
+        parser.link_arguments("data.labels", "model.init_args.labels", compute_fn=_classes)
         parser.link_arguments("data.only", "model.init_args.label")
         parser.link_arguments("seed_everything", "data.seed", compute_fn=int)
         parser.link_arguments("seed_everything", "model.init_args.seed", compute_fn=int)
@@ -112,8 +112,20 @@ class TrainCLI(LightningCLI):
             export(folder, self.model, self.datamodule, measured, self.config_dump)
 
 
+def _classes(labels: dict[str, str] | None) -> list[str]:
+    """Names of the classes; without labels the parser itself says that they are missing."""
+    return class_names(labels or {})
+
+
 def _quiet() -> None:
     """Leave out notices of libraries that a user can do nothing about."""
-    for text in ("does not have many workers", "is smaller than the logging interval", ".*TensorBoard.*"):
+    for text in (
+        "does not have many workers",
+        "is smaller than the logging interval",
+        "sync_dist=True",  # torchmetrics gathers over the devices by itself
+        "in eval mode at the start of training",  # the frozen language model is meant to be
+        "exists and is not empty",
+        "treespec, LeafSpec",
+    ):
         warnings.filterwarnings("ignore", message=f".*{text}.*")
     logging.getLogger("lightning.pytorch.utilities.rank_zero").setLevel(logging.WARNING)

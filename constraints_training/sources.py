@@ -42,15 +42,29 @@ class Source:
     """Configuration of a Hugging Face dataset."""
     split: str = "train"
     """Split of a Hugging Face dataset."""
+    threshold: float | None = None
+    """For a column of scores: from here on the label is 1, below it 0."""
 
     def rows(self) -> Iterator[tuple[str, Any, Any]]:
         """``(place, text, label)`` of every row; the place tells a person where to look."""
+        for place, text, label in self._raw_rows():
+            yield place, text, label if self.threshold is None else self._binary(label)
+
+    def _binary(self, score: Any) -> Any:
+        try:
+            return int(float(score) >= self.threshold)  # type: ignore[operator]
+        except (TypeError, ValueError):
+            return score  # an unknown label, and counted as such
+
+    def _raw_rows(self) -> Iterator[tuple[str, Any, Any]]:
         if self.path in BUILT_IN:
             return self._file_rows(_built_in(self.path))
         path = os.path.expanduser(os.path.expandvars(self.path))
         if Path(path.removesuffix(".gz")).suffix in FILE_TYPES:
             if "$" in path:
-                raise MucolaError(f"The path {self.path} names an environment variable that is not set.")
+                raise MucolaError(
+                    f"The path {self.path} names an environment variable that is not set; set it, or give a path."
+                )
             return self._file_rows(Path(path))
         return self._hub_rows()
 

@@ -62,6 +62,13 @@ def test_a_hub_dataset_is_asked_for_by_name_subset_and_split(monkeypatch: pytest
     assert list(texts.dataset["label"]) == [1, 0]
 
 
+def test_a_column_of_scores_becomes_labels_by_a_threshold(tmp_path: Path) -> None:
+    path = write_tsv(tmp_path / "scores.tsv", [(0.1, "fine"), (0.5, "poor"), ("?", "odd"), (0.9, "awful")])
+    texts = read(Source(str(path), "sentence", threshold=0.5), LABELS, natural=False)
+    assert list(texts.dataset["label"]) == [0, 1, 1]
+    assert texts.skipped == {"unknown label '?'": 1}
+
+
 def test_bad_rows_are_counted_and_reported(tmp_path: Path, tiny_lm: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows: list[tuple[Any, Any]] = [*sentences(40), (1, ""), (0, "  "), (7, "the film")]
     with caplog.at_level(logging.WARNING):

@@ -10,9 +10,11 @@ import torch
 from safetensors import safe_open
 
 from constraints_training.command import command
+from constraints_training.predictor import predictor
 from mucola import model_store
 from mucola.attribute_models import AdaptedLM, EmbeddingClassifier, FutureDiscriminator, load_attribute_model
 from mucola.embeddings import EmbeddingTable, fingerprint
+from mucola.errors import MucolaError
 
 
 def table_of(lm: Path) -> EmbeddingTable:
@@ -136,6 +138,13 @@ def test_class_models_of_two_classes_share_one_base(fit_arguments: list[str], tm
 
     assert likes(expert, "great") > likes(other, "great")
     assert likes(expert, "awful") < likes(other, "awful")
+
+    with pytest.raises(MucolaError, match="language model of one class; name one of another class with --against"):
+        predictor(str(folders["positive"]))
+    out = tmp_path / "report"
+    pair = [str(folders["positive"]), f"--against={folders['negative']}"]
+    command(["report", *pair, f"--out={out}", "--generated=0"])
+    assert json.loads((out / "report.json").read_text())["accuracy"] > 0.8
 
 
 @pytest.mark.parametrize(("tuning", "accuracy"), [("lora", 0.8), ("frozen", 0.6)])
