@@ -130,4 +130,5 @@ class AttributeTraining(lightning.LightningModule):
         checkpoint["history"] = self.history
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
-        self.history = list(checkpoint["history"])
+        # A resumed run takes its history over; one that looks back at its best checkpoint keeps its own.
+        self.history = self.history or list(checkpoint["history"])

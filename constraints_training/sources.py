@@ -70,10 +70,10 @@ class Source:
 
     def _file_rows(self, path: Path) -> Iterator[tuple[str, Any, Any]]:
         try:
-            for line, row in _records(path):
-                if line < 3 or not row.keys() >= {self.text_column, self.label_column}:
+            for number, (line, row) in enumerate(_records(path)):
+                if number == 0:
                     self._require_columns(row, f"line {line} of {path}")
-                yield f"line {line} of {path}", row[self.text_column], row[self.label_column]
+                yield f"line {line} of {path}", row.get(self.text_column), row.get(self.label_column)
         except (OSError, UnicodeDecodeError, csv.Error) as error:
             raise MucolaError(f"{path} cannot be read: {getattr(error, 'strerror', None) or error}.") from error
 

@@ -69,6 +69,14 @@ def test_a_column_of_scores_becomes_labels_by_a_threshold(tmp_path: Path) -> Non
     assert texts.skipped == {"unknown label '?'": 1}
 
 
+def test_a_row_that_lacks_a_field_is_a_bad_row(tmp_path: Path) -> None:
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"text": "fine", "label": 1}\n\n{"text": "no label"}\n{"label": 0}\n{"text": null, "label": 0}\n')
+    texts = read(Source(str(path)), LABELS, natural=False)
+    assert list(texts.dataset["text"]) == ["fine"]
+    assert texts.skipped == {"unknown label None": 1, "no text": 2}
+
+
 def test_bad_rows_are_counted_and_reported(tmp_path: Path, tiny_lm: Path, caplog: pytest.LogCaptureFixture) -> None:
     rows: list[tuple[Any, Any]] = [*sentences(40), (1, ""), (0, "  "), (7, "the film")]
     with caplog.at_level(logging.WARNING):
