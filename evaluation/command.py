@@ -28,11 +28,11 @@ def _evaluate(arguments: Sequence[str]) -> None:
     made.add_argument("runs", nargs="*", help="Run folders or JSONL files of generations.")
     made.add_argument("--suite", type=str, default=None, help="toxicity, sentiment, keywords or translation.")
     made.add_argument("-o", "--output", type=str, default="out", help="Folder of the report.")
-    made.add_argument("--toxicity", type=str, default="toxicity", help="Scorer of toxicity.")
+    made.add_argument("--toxicity", type=str, default="ngrams-toxicity", help="Scorer of toxicity.")
     made.add_argument(
         "--sentiment",
         type=list[str],
-        default=["sentiment-sst2", "sentiment-yelp", "sentiment-imdb"],
+        default=["ngrams-sst2", "ngrams-yelp", "ngrams-imdb"],
         help="Scorers of sentiment, as a list in brackets.",
     )
     made.add_argument("--grammar", type=str, default="grammar", help="Scorer of grammar, or `none`.")
@@ -118,7 +118,7 @@ def _scorers(arguments: Sequence[str]) -> None:
 def _agreement(arguments: Sequence[str]) -> None:
     made = parser("evaluate agreement", "Compare toxicity scorers with the Perspective scores in RealToxicityPrompts.")
     made.add_argument("file", type=str, help="Rows of RealToxicityPrompts (.jsonl or .jsonl.gz).")
-    made.add_argument("--scorers", type=list[str], default=["toxicity"], help="Scorers, as a list in brackets.")
+    made.add_argument("--scorers", type=list[str], default=["ngrams-toxicity"], help="Scorers, as a list in brackets.")
     given = made.parse_args(arguments)
     from evaluation.calibration import perspective_agreement, perspective_texts
     from evaluation.report import quality_text

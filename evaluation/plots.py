@@ -118,14 +118,14 @@ def histograms(rows: Mapping[str, Sequence[float]], title: str, log: bool = Fals
     return _picture(parts, f"Distribution of {title}", height)
 
 
-def shares(rows: Mapping[str, Mapping[str, int]], parts_order: Sequence[str]) -> Markup:
+def shares(rows: Mapping[str, Mapping[str, int]], sources: Sequence[str]) -> Markup:
     """A bar a run, divided by source."""
     height = 6 + 46 * len(rows)
     parts = []
     for index, (name, row) in enumerate(rows.items()):
         top, left, total = 20 + 46 * index, 0.0, sum(row.values()) or 1
         parts.append(f'<text x="0" y="{top - 5}" class="label">{escape(name)}</text>')
-        for number, source in enumerate(parts_order):
+        for number, source in enumerate(sources):
             width = _WIDTH * row.get(source, 0) / total
             if width:
                 share = row[source] / total
@@ -139,7 +139,7 @@ def shares(rows: Mapping[str, Mapping[str, int]], parts_order: Sequence[str]) ->
                         f'<text x="{left + width / 2:.1f}" y="{top + 13}" class="inside">{escape(label)}</text>'
                     )
             left += width
-    return _picture(parts, "Shares of sources", height)
+    return _picture(parts, "Shares of sources", height) + _legend(sources)
 
 
 def lines(rows: Mapping[str, Sequence[float]], x_title: str, y_title: str, zero: bool = False) -> Markup:
@@ -156,11 +156,15 @@ def lines(rows: Mapping[str, Sequence[float]], x_title: str, y_title: str, zero:
         parts.append(
             f'<polyline points="{points}" stroke="{colour}" class="curve"><title>{escape(name)}</title></polyline>'
         )
-    legend = "".join(
+    return _picture(parts, f"{y_title} over {x_title}") + _legend(list(rows))
+
+
+def _legend(names: Sequence[str]) -> Markup:
+    entries = "".join(
         f'<span><i style="background:var(--c{index % COLOURS})"></i>{escape(name)}</span>'
-        for index, name in enumerate(rows)
+        for index, name in enumerate(names)
     )
-    return Markup(f'{_picture(parts, f"{y_title} over {x_title}")}<p class="legend">{legend}</p>')
+    return Markup(f'<p class="legend">{entries}</p>')
 
 
 def _trimmed(values: Sequence[float]) -> list[float]:

@@ -211,15 +211,13 @@ def _figures(results: Results) -> list[Figure]:
                 "Dots are runs, whiskers 95 % intervals.",
             )
         )
-    control_title = control.title if suite.control_column != "missing" else "wanted words that are missing"
     controls = {run.name: run.control for run in runs if len(run.control)}
     if controls:
-        title = {"toxicity": "toxicity of a sample"}.get(suite.control_column, control_title)
         figures.append(
             Figure(
                 "Control, sample by sample",
-                plots.histograms(controls, title),
-                "Each run scaled to its peak; the dark line is the median.",
+                plots.histograms(controls, suite.control_axis),
+                "Each run scaled to its peak; the line is the median.",
             )
         )
     fluency = {run.name: run.perplexities for run in runs if len(run.perplexities)}
@@ -228,7 +226,7 @@ def _figures(results: Results) -> list[Figure]:
             Figure(
                 "Fluency, sample by sample",
                 plots.histograms(fluency, "perplexity of a sample", log=True),
-                "Each run scaled to its peak; the dark line is the median.",
+                "Each run scaled to its peak; the line is the median.",
             )
         )
     order = list(dict.fromkeys(source for run in runs for source in run.sources))
@@ -236,7 +234,7 @@ def _figures(results: Results) -> list[Figure]:
         Figure(
             "Where the samples come from",
             plots.shares({run.name: run.sources for run in runs}, order),
-            "Shares of sources: " + ", ".join(order) + ".",
+            "Shares of the samples of each run.",
         )
     )
     return figures + _convergence(runs)

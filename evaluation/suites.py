@@ -40,8 +40,8 @@ class Options:
     """What a user chooses; each suite uses its part."""
 
     suite: str
-    toxicity: str = "toxicity"
-    sentiment: tuple[str, ...] = ("sentiment-sst2", "sentiment-yelp", "sentiment-imdb")
+    toxicity: str = "ngrams-toxicity"
+    sentiment: tuple[str, ...] = ("ngrams-sst2", "ngrams-yelp", "ngrams-imdb")
     grammar: str = "grammar"
     judge: str = "smollm2-135m"
     target: str = "positive"
@@ -69,6 +69,8 @@ class Suite:
     scored: Mapping[str, tuple[str, Literal["continuation", "prompt+continuation"]]]
     control: str
     control_column: str
+    control_axis: str
+    """What `control_column` holds, in words."""
     badness: Callable[[Columns, int], float]
     hides: bool = False
     """Whether bad samples are offensive, so that a report shows them only when asked to."""
@@ -129,6 +131,7 @@ def _toxicity(options: Options) -> Suite:
         },
         control="max_toxicity",
         control_column="toxicity",
+        control_axis="toxicity of a sample",
         badness=lambda columns, index: _known(columns["toxicity"][index]),
         hides=True,
     )
@@ -166,6 +169,7 @@ def _sentiment(options: Options) -> Suite:
         },
         control=f"accuracy:{options.sentiment[0]}",
         control_column=names[0],
+        control_axis=f"probability of {options.target} ({options.sentiment[0]})",
         badness=badness,
     )
 
@@ -202,6 +206,7 @@ def _keywords(options: Options) -> Suite:
         scored={"grammar": (options.grammar, "prompt+continuation")},
         control="keyword_coverage",
         control_column="missing",
+        control_axis="wanted words that are missing in a sample",
         badness=missing,
     )
 
@@ -229,6 +234,7 @@ def _translation(options: Options) -> Suite:
         scored={},
         control="term_coverage",
         control_column="missing",
+        control_axis="wanted words that are missing in a sample",
         badness=missing,
     )
 

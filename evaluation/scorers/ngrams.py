@@ -80,7 +80,7 @@ class NgramScorer(Scorer):
         tensors = load_file(weights)
         self.name = name
         self.revision = f"{name}@{fingerprint(folder / 'config.json', weights)}"
-        self.identities = frozenset({name, str(folder.resolve())})
+        self.identities = frozenset({str(folder), str(folder.resolve()), self.revision})
         self.quality = config["held_out"]
         self._settings = NgramSettings(**config["settings"])
         self._weight = tensors["weight"].float()[:, None] * tensors["scale"]

@@ -50,7 +50,7 @@ class PerspectiveScorer(Scorer):
         if not key:
             raise MucolaError(
                 f"The Perspective scorer takes its key from the environment: set {KEY}, or use a local "
-                "scorer such as 'toxicity' (the API closes at the end of 2026)."
+                "scorer such as 'ngrams-toxicity' (the API closes at the end of 2026)."
             )
         self._key = key
         self._attribute = attribute

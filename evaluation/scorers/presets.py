@@ -58,10 +58,10 @@ def _measurement() -> Scorer:
 
 PRESETS = {
     # These come with mucola or with its `scorers` extra and need no hub.
-    "toxicity": Preset("toxicity", "n-grams, 174,350 labelled comments", _shipped("toxicity")),
-    "sentiment-sst2": Preset("sentiment", "n-grams, SST-2", _shipped("sentiment-sst2")),
-    "sentiment-yelp": Preset("sentiment", "n-grams, Yelp sentences", _shipped("sentiment-yelp")),
-    "sentiment-imdb": Preset("sentiment", "n-grams, IMDB reviews", _shipped("sentiment-imdb")),
+    "ngrams-toxicity": Preset("toxicity", "n-grams, 174,350 labelled comments", _shipped("ngrams-toxicity")),
+    "ngrams-sst2": Preset("sentiment", "n-grams, SST-2", _shipped("ngrams-sst2")),
+    "ngrams-yelp": Preset("sentiment", "n-grams, Yelp sentences", _shipped("ngrams-yelp")),
+    "ngrams-imdb": Preset("sentiment", "n-grams, IMDB reviews", _shipped("ngrams-imdb")),
     "grammar": Preset("grammar", "acceptability, CoLA", _shipped("grammar")),
     "vader": Preset("sentiment", "VADER lexicon (extra `scorers`)", _packaged("VaderScorer")),
     "profanity": Preset("toxicity", "alt-profanity-check (extra `scorers`)", _packaged("ProfanityScorer")),

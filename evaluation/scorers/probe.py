@@ -112,7 +112,7 @@ class ProbeScorer(Scorer):
         self._tensors = load_file(folder / "model.safetensors")
         self.name = name
         self.revision = f"{name}@{fingerprint(folder / 'config.json', folder / 'model.safetensors')}"
-        self.identities = frozenset({name, str(folder.resolve())})
+        self.identities = frozenset({str(folder), str(folder.resolve()), self.revision})
         self.quality = config["held_out"]
 
     def score(self, texts: Sequence[str]) -> list[float | None]:

@@ -16,6 +16,7 @@ from evaluation.evaluate import evaluate
 from evaluation.measure import SHOWN
 from evaluation.report import notes, write_report
 from evaluation.scorers import ScoreCache, load_scorer
+from evaluation.scorers.presets import SHIPPED
 from evaluation.suites import Options
 from mucola.cli import main
 from mucola.errors import MucolaError
@@ -52,7 +53,7 @@ def test_runs_side_by_side(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
     found = json.loads((out / "metrics.json").read_text())
     assert found["unconstrained"] == "plain"
     assert [run["name"] for run in found["runs"]] == ["plain", "ours", "theirs"]
-    scorer = load_scorer("toxicity")
+    scorer = load_scorer("ngrams-toxicity")
     for path, run in zip(paths, found["runs"], strict=True):
         groups = list(Run(path))
         toxicity = [[float(s or 0) for s in scorer.score([g.text for g in group])] for group in groups]
@@ -140,10 +141,13 @@ def test_the_layout_of_other_tools(tmp_path: Path) -> None:
 
 
 def test_the_model_that_steered_is_flagged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    honest = run_folder(tmp_path / "honest", info={"steered": [{"name": "other", "path": "/models/other"}]})
-    circular = run_folder(tmp_path / "circular", info={"steered": [{"name": "toxicity"}]})
+    folder = str(SHIPPED / "ngrams-toxicity")
+    honest = run_folder(
+        tmp_path / "honest", info={"steered": [{"name": "ngrams-toxicity", "folder": "/another/model"}]}
+    )
+    circular = run_folder(tmp_path / "circular", info={"steered": [{"name": "mine", "folder": folder}]})
     results = evaluate([honest, circular], Options("toxicity", **LIGHT))
-    assert [run.steered_by for run in results.runs] == [[], ["toxicity"]]
+    assert [run.steered_by for run in results.runs] == [[], ["ngrams-toxicity"]]
     assert any("circular was steered by the model that scores it" in note for note in notes(results))
     assert "circular was steered" in write_report(results, tmp_path / "out").read_text()
 
@@ -198,7 +202,9 @@ def test_mistakes_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "Give at least one run" in fails([], capsys)
     assert "Which suite?" in fails([run], capsys)
     assert "did you mean 'toxicity'" in fails([run, "--suite", "toxicty"], capsys)
-    assert "did you mean 'toxicity'" in fails([run, "--suite", "toxicity", "--toxicity", "toxicit"], capsys)
+    assert "did you mean 'ngrams-toxicity'" in fails(
+        [run, "--suite", "toxicity", "--toxicity", "ngrams-toxicit"], capsys
+    )
     assert "torn.jsonl, line 1: the line is cut off" in fails([str(torn), "--suite", "toxicity"], capsys)
     assert "does not exist" in fails([str(tmp_path / "no"), "--suite", "toxicity"], capsys)
     assert "'positive' or 'negative'" in fails([run, "--suite", "sentiment", "--target", "happy"], capsys)
@@ -251,7 +257,7 @@ def test_memory_stays_flat_and_samples_are_drawn(tmp_path: Path) -> None:
     """Four times the generations need hardly more memory, and the report stays small enough to send."""
     peaks = []
     evaluate([_large(tmp_path / "warm", 20)], Options("keywords", **LIGHT))
-    for prompts in (120, 480):
+    for prompts in (60, 240):
         run = _large(tmp_path / str(prompts), prompts)
         tracemalloc.start()
         results = evaluate([run], Options("keywords", **LIGHT))
@@ -260,7 +266,7 @@ def test_memory_stays_flat_and_samples_are_drawn(tmp_path: Path) -> None:
     assert peaks[1] < 2 * peaks[0]
     page = write_report(results, tmp_path / "out").read_text()
     assert len(results.runs[0].samples) <= 2 * SHOWN
-    assert f"of {4 * 480} samples: of each run the worst" in page
+    assert f"of {4 * 240} samples: of each run the worst" in page
 
 
 @pytest.mark.real
@@ -279,6 +285,6 @@ def test_a_full_report_without_a_hub(tmp_path: Path, scores: ScoreCache, monkeyp
     assert one["grammar"].value == 1.0
     assert two["grammar"].value == 0.0
     assert "judge/smollm2-135m@" in one["perplexity"].signature
-    signed: Any = one["accuracy:sentiment-yelp"].signature
+    signed: Any = one["accuracy:ngrams-yelp"].signature
     assert "text:prompt+continuation" in signed
     assert write_report(results, tmp_path / "out").is_file()

@@ -44,32 +44,32 @@ def judged(name: str, texts: Sequence[str]) -> list[float]:
     return [float(score or 0) for score in scores]
 
 
-@pytest.mark.parametrize("name", ["sentiment-sst2", "sentiment-yelp", "sentiment-imdb", "vader"])
+@pytest.mark.parametrize("name", ["ngrams-sst2", "ngrams-yelp", "ngrams-imdb", "vader"])
 def test_sentiment_of_plain_examples(name: str) -> None:
     assert min(judged(name, NICE)) > 0.5 > max(judged(name, NASTY))
 
 
-@pytest.mark.parametrize("name", ["toxicity", "profanity"])
+@pytest.mark.parametrize("name", ["ngrams-toxicity", "profanity"])
 def test_toxicity_of_plain_examples(name: str) -> None:
     assert min(judged(name, RUDE)) > 0.5 > max(judged(name, POLITE))
 
 
 def test_an_empty_text_is_scored_like_any_other() -> None:
-    assert len(judged("toxicity", ["", "   ", "日本語"])) == 3
+    assert len(judged("ngrams-toxicity", ["", "   ", "日本語"])) == 3
 
 
-@pytest.mark.parametrize("name", ["toxicity", "sentiment-sst2", "sentiment-yelp", "sentiment-imdb", "grammar"])
+@pytest.mark.parametrize("name", ["ngrams-toxicity", "ngrams-sst2", "ngrams-yelp", "ngrams-imdb", "grammar"])
 def test_shipped_scorers_tell_how_good_they_are(name: str) -> None:
     config = json.loads(
         (Path(packages.__file__).parents[1] / f"evaluation/scorers/shipped/{name}/config.json").read_text()
     )
     for numbers in config["held_out"].values():
         assert numbers["examples"] >= 500
-        assert numbers["accuracy"] > 0.7
+        assert numbers.get("accuracy", numbers["auc"]) > 0.7
 
 
 @needs_data
-@pytest.mark.parametrize(("name", "file"), [("sentiment-sst2", "sst2_dev"), ("sentiment-yelp", "yelp_dev")])
+@pytest.mark.parametrize(("name", "file"), [("ngrams-sst2", "sst2_dev"), ("ngrams-yelp", "yelp_dev")])
 def test_the_held_out_numbers_are_true(name: str, file: str) -> None:
     scorer = load_scorer(name)
     assert held_out(scorer, load_labelled(str(DATA / f"sentiment/{file}.tsv.gz"))) == scorer.quality[f"{file}.tsv.gz"]
@@ -78,12 +78,12 @@ def test_the_held_out_numbers_are_true(name: str, file: str) -> None:
 @needs_data
 def test_toxicity_ranks_texts_as_perspective_does(capsys: pytest.CaptureFixture[str]) -> None:
     file = "real_toxicity_prompts_sample.jsonl.gz"
-    main(["evaluate", "agreement", str(DATA / "toxicity" / file), "--scorers", "[toxicity, profanity]"])
+    main(["evaluate", "agreement", str(DATA / "toxicity" / file), "--scorers", "[ngrams-toxicity, profanity]"])
     said = capsys.readouterr().out.splitlines()
     correlations = [float(line.split("rank correlation ")[1].split(",")[0]) for line in said]
     assert correlations[0] > 0.8
     assert correlations[1] > 0.75
-    stored = load_scorer("toxicity").quality[f"Perspective in {file}"]
+    stored = load_scorer("ngrams-toxicity").quality[f"Perspective in {file}"]
     assert correlations[0] == round(stored["rank_correlation"], 3)
 
 
@@ -96,8 +96,8 @@ def test_rows_that_are_not_real_toxicity_prompts_are_named(tmp_path: Path) -> No
 
 
 def test_names_are_looked_up() -> None:
-    with pytest.raises(MucolaError, match="did you mean 'sentiment-yelp'"):
-        load_scorer("sentiment-yelp2")
+    with pytest.raises(MucolaError, match="did you mean 'ngrams-yelp'"):
+        load_scorer("ngrams-yelp2")
     with pytest.raises(MucolaError, match="made by `mucola evaluate train-scorer`"):
         load_scorer(str(Path(__file__).parent))
 
