@@ -15,7 +15,7 @@ from evaluation.scorers.base import Scorer
 from evaluation.scorers.labelled import Example, load_labelled
 from evaluation.scorers.ngrams import NgramSettings
 from evaluation.scorers.presets import trained_scorer
-from evaluation.scorers.probe import ProbeSettings
+from evaluation.scorers.probe import ProbeSettings, broken
 from mucola.errors import MucolaError
 from mucola.names import unknown
 
@@ -61,6 +61,11 @@ def train_scorer(training: ScorerTraining, advance: Callable[[int], object] = la
         cut = min(training.held_out_examples, len(examples) // 5)
         tests, examples = {f"{training.train}, set aside": examples[:cut]}, examples[cut:]
     tests.update({source: load_labelled(source) for source in training.others})
+    if training.kind == "probe" and training.probe.corrupted:
+        source, rows = next(iter(tests.items()))
+        fine = [text for text, label in rows if label]
+        harmed = broken(fine, len(fine), training.seed)
+        tests[f"{source}, acceptable or broken"] = [(t, 1) for t in fine] + [(t, 0) for t in harmed]
     folder = Path(training.output)
     folder.mkdir(parents=True, exist_ok=True)
     config: dict[str, Any] = {"train": _short(training.train), "examples": len(examples), "held_out": {}}

@@ -7,6 +7,7 @@ a causal language model knows it. The probe is a few kilobytes over a model that
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -27,8 +28,11 @@ class ProbeSettings:
     """Which model is probed, and how the probe is trained."""
 
     model: str = "smollm2-135m"
-    layers: tuple[int, ...] = (18,)
+    layers: tuple[int, ...] = (14,)
     """Hidden layers to read: their mean over tokens and their state at the last one."""
+    corrupted: int = 0
+    """Texts of class 1 of which a broken copy is added to class 0. Corpora of acceptability hold fine points of
+    grammar; what a sampler gets wrong is coarser."""
     max_tokens: int = 64
     batch_size: int = 64
     epochs: int = 60
@@ -93,6 +97,25 @@ def normalised(text: str) -> str:
     return text if text.endswith((".", "!", "?")) else text + "."
 
 
+def broken(texts: Sequence[str], count: int, seed: int) -> list[str]:
+    """Copies of up to ``count`` texts of five words or more, with words shuffled, moved or lost."""
+    draw = random.Random(seed)
+    long_enough = [text for text in texts if len(text.split()) > 4]
+    copies = []
+    for text in draw.sample(long_enough, min(count, len(long_enough))):
+        words = text.split()
+        harm = draw.randrange(3)
+        if harm == 0:
+            draw.shuffle(words)
+        elif harm == 1:
+            for _ in range(2):
+                words.insert(draw.randrange(len(words)), words.pop(draw.randrange(len(words))))
+        else:
+            words = [word for word in words if draw.random() > 0.3] or words[:1]
+        copies.append(" ".join(words))
+    return copies
+
+
 def _statistics(logs: Tensor, regret: Tensor) -> Tensor:
     """How surprising the tokens are, on the whole and at the worst places."""
     worst = logs.sort().values[:3].mean()
@@ -129,6 +152,8 @@ def train_probe(
 ) -> None:
     """Read all texts once, then fit logistic regression to their features and save it."""
     reader = Reader(settings)
+    fine = [text for text, label in examples if label]
+    examples = [*examples, *((text, 0) for text in broken(fine, settings.corrupted, settings.seed))]
     order = sorted(range(len(examples)), key=lambda index: len(examples[index][0]))
     parts = []
     for start in range(0, len(order), settings.batch_size):

@@ -13,7 +13,6 @@ from make import KEYWORDS, PROMPTS, generations, run_folder, trace_file
 
 from evaluation import metrics
 from evaluation.evaluate import evaluate
-from evaluation.measure import SHOWN
 from evaluation.report import notes, write_report
 from evaluation.scorers import ScoreCache, load_scorer
 from evaluation.scorers.presets import SHIPPED
@@ -253,11 +252,13 @@ def _large(path: Path, prompts: int) -> Path:
     return path
 
 
-def test_memory_stays_flat_and_samples_are_drawn(tmp_path: Path) -> None:
+def test_memory_stays_flat_and_samples_are_drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Four times the generations need hardly more memory, and the report stays small enough to send."""
     peaks = []
+    monkeypatch.setattr("evaluation.measure.SHOWN", 10)
+    monkeypatch.setattr("evaluation.measure.CHUNK", 16)
     evaluate([_large(tmp_path / "warm", 20)], Options("keywords", **LIGHT))
-    for prompts in (60, 240):
+    for prompts in (100, 400):
         run = _large(tmp_path / str(prompts), prompts)
         tracemalloc.start()
         results = evaluate([run], Options("keywords", **LIGHT))
@@ -265,8 +266,8 @@ def test_memory_stays_flat_and_samples_are_drawn(tmp_path: Path) -> None:
         tracemalloc.stop()
     assert peaks[1] < 2 * peaks[0]
     page = write_report(results, tmp_path / "out").read_text()
-    assert len(results.runs[0].samples) <= 2 * SHOWN
-    assert f"of {4 * 240} samples: of each run the worst" in page
+    assert len(results.runs[0].samples) <= 2 * 10
+    assert f"of {4 * 400} samples: of each run the worst" in page
 
 
 @pytest.mark.real

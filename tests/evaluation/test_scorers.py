@@ -65,7 +65,7 @@ def test_shipped_scorers_tell_how_good_they_are(name: str) -> None:
     )
     for numbers in config["held_out"].values():
         assert numbers["examples"] >= 500
-        assert numbers.get("accuracy", numbers["auc"]) > 0.7
+        assert numbers["auc"] > (0.65 if name == "grammar" else 0.8)  # CoLA is hard
 
 
 @needs_data
@@ -237,6 +237,18 @@ def test_the_onnx_model() -> None:
 def test_an_onnx_folder_without_the_model_is_named(tmp_path: Path) -> None:
     with pytest.raises(MucolaError, match=r"has no bert-tiny-toxicity\.int8\.onnx"):
         OnnxToxicityScorer(tmp_path)
+
+
+@pytest.mark.real
+def test_one_of_our_own_classifiers_scores_as_it_steers() -> None:
+    scorer = load_scorer("attribute:sentiment-sst2#positive")
+    scores = [float(score or 0) for score in scorer.score([*NICE, *NASTY])]
+    assert min(scores[:2]) > 0.5 > max(scores[2:])
+    alone = [scorer.score([text])[0] for text in (*NICE, *NASTY)]
+    assert alone == pytest.approx(scores, abs=1e-4)  # padding does not matter
+    assert "sentiment-sst2" in scorer.identities  # so a run that it steered is flagged
+    with pytest.raises(MucolaError, match="did you mean 'positive'"):
+        load_scorer("attribute:sentiment-sst2#positiv")
 
 
 @pytest.mark.real
