@@ -144,7 +144,8 @@ def _run(sampler: Sampler, requests: Sequence[Request], seed: int) -> list[Sampl
     for sample in sampler.run(requests, seed):
         done.append(sample)
         rate = (sample.nll or math.nan) / len(sample.tokens or [0])
-        facts = f"{sample.source:9s} {'ok' if sample.verified else '--'} {rate:5.2f} {sample.steps:4d} {sample.evaluations:4d}"
+        work = f"{sample.steps:4d} {sample.evaluations:4d}"
+        facts = f"{sample.source:9s} {'ok' if sample.verified else '--'} {rate:5.2f} {work}"
         print(f"[{time.perf_counter() - started:6.0f} s] {facts} {sample.prompt}|{sample.text!r}", flush=True)
     return done
 
@@ -161,7 +162,9 @@ def _work(samples: Sequence[Sample]) -> dict[str, float]:
 
 
 def _distinct(texts: Sequence[str], n: int) -> float:
-    grams = [tuple(words[i : i + n]) for words in (re.findall(r"\S+", t) for t in texts) for i in range(len(words) - n + 1)]
+    grams = [
+        tuple(words[i : i + n]) for words in (re.findall(r"\S+", t) for t in texts) for i in range(len(words) - n + 1)
+    ]
     return len(set(grams)) / max(1, len(grams))
 
 

@@ -27,10 +27,10 @@ if TYPE_CHECKING:
         prompt,
     )
     from mucola.errors import MucolaError
-    from mucola.generate import generate
     from mucola.language_model import LanguageModel
     from mucola.sampler import Sample, Sampler, load
     from mucola.settings import Settings
+    from mucola.transformers_generate import generate
 
 _CONSTRAINTS = (
     "Constraint check_constraint classifier contrast exclude generative keyword most_likely no_repetition prompt"
@@ -42,7 +42,7 @@ _HOMES = {
     "Sample": "mucola.sampler",
     "Sampler": "mucola.sampler",
     "Settings": "mucola.settings",
-    "generate": "mucola.generate",
+    "generate": "mucola.transformers_generate",
     "load": "mucola.sampler",
 }
 
@@ -70,7 +70,4 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'mucola' has no attribute {name!r}")
-    home = import_module(_HOMES[name])
-    # A sub-module of the same name (``mucola.generate``) must not hide the function it holds.
-    globals()[name] = found = getattr(home, name)
-    return found
+    return getattr(import_module(_HOMES[name]), name)

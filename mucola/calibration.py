@@ -8,6 +8,7 @@ the two numbers that matter, the nearest-row distance and the norm of the gradie
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -25,15 +26,16 @@ class Geometry(NamedTuple):
     distance: float
     """Median distance from a row to the nearest other."""
     gradient: float
-    """Median norm of the LM's gradient at one token of its own samples."""
+    """Median norm of the LM's gradient at one token of a random sequence, where chains begin."""
 
 
-REFERENCE = Geometry(distance=2.06, gradient=14.0)
+REFERENCE = Geometry(distance=2.06, gradient=58.2)
 """SmolLM2-135M, on which the reference dynamics were found."""
 
-FAITHFUL = (StepSize(1.0, 1.25), Noise(1.0, 0.01, 60))
-WARM = (StepSize(1.0, 1.25), Noise(0.1, 0.01, 30))
+FAITHFUL = (StepSize(1.0, 1.25), Noise(0.5, 0.005, 30))
+WARM = (StepSize(1.0, 1.25, shrink=0.7), Noise(0.2, 0.005, 30))
 """From a nucleus sample: what is fluent already should be bent, not melted."""
+FAST_MOVES = 1
 
 
 def dynamics(language_model: LanguageModel, settings: Settings) -> Dynamics:
@@ -41,12 +43,13 @@ def dynamics(language_model: LanguageModel, settings: Settings) -> Dynamics:
     step_size, noise = FAITHFUL if settings.mode == "faithful" else WARM
     if settings.step_size is None or settings.noise is None:
         scale_step, scale_noise = _scales(language_model)
-        step_size = StepSize(step_size.start * scale_step, step_size.end * scale_step, step_size.steps)
-        noise = Noise(noise.start * scale_noise, noise.end * scale_noise, noise.steps)
+        step_size = replace(step_size, start=step_size.start * scale_step, end=step_size.end * scale_step)
+        noise = replace(noise, start=noise.start * scale_noise, end=noise.end * scale_noise)
     return Dynamics(
         settings.step_size or step_size,
         settings.noise or noise,
-        settings.ascent or Ascent(balanced=settings.mode == "fast"),
+        settings.ascent or (Ascent(period=5, balanced=True) if settings.mode == "fast" else Ascent()),
+        settings.moves or (None if settings.mode == "faithful" else FAST_MOVES),
     )
 
 
@@ -64,12 +67,14 @@ def _scales(language_model: LanguageModel) -> tuple[float, float]:
 
 
 def calibrate(language_model: LanguageModel, samples: int = 8, length: int = 12) -> Geometry:
-    """Measure a model: its table, and the gradient at a few of its own samples."""
+    """Measure a model: its table, and the gradient at a few random sequences."""
+    table = language_model.table
+    allowed = table.allowed.nonzero().squeeze(1)
+    picks = torch.randint(len(allowed), (samples, length), generator=torch.Generator().manual_seed(0))
+    tokens = allowed[picks.to(allowed.device)]
+    embeddings = table.rows(tokens).requires_grad_(True)
     prefix = language_model.prefix(language_model.encode(""))
-    uniforms = torch.rand(samples, length, generator=torch.Generator().manual_seed(0))
-    tokens = language_model.continuations([prefix] * samples, uniforms, nucleus=0.96)
-    embeddings = language_model.table.rows(tokens).requires_grad_(True)
     with torch.enable_grad():
         nll = language_model.nll(embeddings, tokens, [prefix] * samples).sum()
         (gradient,) = torch.autograd.grad(nll, embeddings)
-    return Geometry(language_model.table.nearest_distance, gradient.norm(dim=-1).median().item())
+    return Geometry(table.nearest_distance, gradient.norm(dim=-1).median().item())

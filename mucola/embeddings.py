@@ -13,6 +13,8 @@ from torch import Tensor
 CHUNK_BYTES = 256 * 2**20
 """The most that one block of a (vectors, vocabulary) product may take."""
 
+Banned = Sequence[Tensor | None] | None
+
 
 def fingerprint(weight: Tensor) -> str:
     """A short name for the content of a table, the same whichever precision it was loaded in.
@@ -64,20 +66,31 @@ class EmbeddingTable:
         """What models read of a row: (..., dim) to (..., input_dim)."""
         return embeddings[..., : self.input_dim]
 
-    def nearest(self, embeddings: Tensor, banned: Sequence[Tensor | None] | None = None) -> Tensor:
+    def nearest(self, embeddings: Tensor, banned: Banned = None) -> Tensor:
         """The allowed token whose row is closest, ties to the lowest id: (rows, length, dim) to (rows, length).
 
         ``banned`` has token ids that a row may not use, or None for a row that may use all.
         """
-        length = embeddings.shape[1]
+        return self._nearest(embeddings, banned)[0]
+
+    def nearest_and_margin(self, embeddings: Tensor, tokens: Tensor, banned: Banned = None) -> tuple[Tensor, Tensor]:
+        """The nearest tokens, and by how much (half the squared distance) they are closer than ``tokens`` are."""
+        nearest, score = self._nearest(embeddings, banned)
+        current = (embeddings * self.rows(tokens)).sum(dim=-1) + self._offset[tokens]
+        return nearest, score - current
+
+    def _nearest(self, embeddings: Tensor, banned: Banned) -> tuple[Tensor, Tensor]:
         tokens: list[Tensor] = []
-        for block in embeddings.float().split(max(1, self.block_rows // length)):
+        best: list[Tensor] = []
+        for block in embeddings.float().split(max(1, self.block_rows // embeddings.shape[1])):
             scores = self._scores(block.flatten(0, 1)).view(*block.shape[:2], -1)
             for row, ids in enumerate(banned[len(tokens) : len(tokens) + len(block)] if banned else ()):
                 if ids is not None:
                     scores[row, :, ids] = -torch.inf
-            tokens.extend(scores.argmax(dim=-1))
-        return torch.stack(tokens)
+            score, token = scores.max(dim=-1)
+            tokens.extend(token)
+            best.extend(score)
+        return torch.stack(tokens), torch.stack(best)
 
     def _scores(self, vectors: Tensor) -> Tensor:
         return torch.addmm(self._offset, vectors, self.weight.T)

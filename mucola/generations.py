@@ -90,7 +90,8 @@ _KINDS: dict[str, tuple[type, ...]] = {
 }
 _REQUIRED = ("prompt_id", "prompt", "sample", "text", "source")
 _ELEMENTS = {"tokens": int, "keywords": str, "terms": str}
-_IMPORTED = "imported"
+IMPORTED = "imported"
+"""The source of samples from other tools, which do not tell where a text came from."""
 
 
 class Writer:
@@ -305,7 +306,7 @@ def _grouped(record: dict[str, Any], here: str, line: int) -> list[Generation]:
         continuation = sample.get("text") if isinstance(sample, dict) else sample
         if not isinstance(continuation, str):
             raise MucolaError(f"{here}: sample {number} has no 'text'.")
-        made.append(Generation(str(line), text, number, continuation, _IMPORTED))
+        made.append(Generation(str(line), text, number, continuation, IMPORTED))
     return made
 
 

@@ -30,6 +30,10 @@ class Dynamics:
     step_size: StepSize
     noise: Noise
     ascent: Ascent
+    moves: int | None = None
+    """The most tokens of a chain that change in one step, those with the strongest pull first; None: any number,
+    as in the paper. All at once they answer to a sequence that is gone when they arrive; a few at a time they see
+    what the others did. Chains with keywords are exempt, since the whole sentence has to make room for a word."""
 
 
 class Chain(NamedTuple):
@@ -55,6 +59,10 @@ class State(NamedTuple):
     """Of -log P and of each f: (chains, 1 + constraints, length, dim)."""
     multipliers: Tensor
     """(chains, constraints)"""
+    left: Tensor
+    """The tokens before the last change: (chains, length)."""
+    returns: Tensor
+    """How often a change went straight back: (chains,)."""
     still: Tensor
     """For how many steps the tokens have not changed: (chains,)."""
     step: Tensor
@@ -128,6 +136,12 @@ class Batch:
         return [torch.cat(ids) if ids else None for ids in found] if any(found) else None
 
     @cached_property
+    def rebuilds(self) -> Tensor:
+        """Which chains have a constraint that draws its place: (chains,), bool."""
+        flags = [any(c.draws for c in chain.constraints) for chain in self.chains]
+        return torch.tensor(flags, dtype=torch.bool, device=self.language_model.device)
+
+    @cached_property
     def drawing(self) -> list[tuple[int, int]]:
         """The (chain, constraint) pairs whose gradient is drawn at every step."""
         return [
@@ -163,6 +177,8 @@ def init(batch: Batch, tokens: Tensor, dynamics: Dynamics) -> State:
         holds=torch.ones(chains, batch.columns, dtype=torch.bool, device=tokens.device),
         gradients=torch.zeros(chains, 1 + batch.columns, length, batch.language_model.table.dim, device=tokens.device),
         multipliers=torch.zeros(chains, batch.columns, device=tokens.device),
+        left=torch.full_like(tokens, -1),
+        returns=torch.zeros(chains, dtype=torch.long, device=tokens.device),
         still=torch.zeros(chains, dtype=torch.long, device=tokens.device),
         step=torch.zeros(chains, dtype=torch.long, device=tokens.device),
     )
@@ -173,15 +189,24 @@ def init(batch: Batch, tokens: Tensor, dynamics: Dynamics) -> State:
 def step(batch: Batch, state: State, dynamics: Dynamics, everything: bool = False) -> tuple[State, Info]:
     """Move every chain once. ``everything`` evaluates chains that stand still too, which changes nothing but time."""
     table, ascent = batch.language_model.table, dynamics.ascent
-    eta = dynamics.step_size.at(torch.where(state.satisfied, state.still, 0))
+    eta = dynamics.step_size.at(torch.where(state.satisfied, state.still, 0), state.returns)
     beta = dynamics.noise.at(state.step)
     weights = coefficients(state.multipliers, state.values, batch.thresholds, ascent.damping)
     gradient = state.gradients[:, 0] + torch.einsum("nc,ncld->nld", weights, state.gradients[:, 1:])
     spread = (2 * eta * beta).sqrt()[:, None, None]
     target = table.rows(state.tokens) - eta[:, None, None] * gradient + spread * batch.gaussian(state.tokens.shape[1])
-    tokens = table.nearest(target, batch.banned)
+    tokens, margin = table.nearest_and_margin(target, state.tokens, batch.banned)
+    if dynamics.moves is not None:
+        least = margin.topk(min(dynamics.moves, margin.shape[1]), dim=1).values[:, -1:]
+        tokens = torch.where((margin >= least) | batch.rebuilds[:, None], tokens, state.tokens)
     moved = (tokens != state.tokens).any(dim=1)
-    state = state._replace(tokens=tokens, still=torch.where(moved, 0, state.still + 1), step=state.step + 1)
+    state = state._replace(
+        tokens=tokens,
+        left=torch.where(moved[:, None], state.tokens, state.left),
+        returns=state.returns + (moved & (tokens == state.left).all(dim=1)),
+        still=torch.where(moved, 0, state.still + 1),
+        step=state.step + 1,
+    )
     evaluated = torch.ones_like(moved) if everything else moved
     state = _evaluate(batch, state, evaluated, ascent.damping)
     raised = ascend(

@@ -65,12 +65,13 @@ class Sampler:
 
     def run(self, requests: Iterable[Request], seed: int = 0, trace: bool = False) -> Iterator[Sample]:
         """Finished samples, in the order in which they finish; requests are taken as there is room."""
-        source, prepared = iter(requests), set[int]()
+        source, exhausted, prepared = iter(requests), False, set[int]()
         waiting: deque[Task] = deque()
         pools: dict[int, Pool] = {}
         while True:
             room = self.settings.batch_size - len(waiting) - sum(len(pool) for pool in pools.values())
             arrived = [Task(request) for request in islice(source, room)]
+            exhausted = len(arrived) < room
             for task in arrived:
                 self._prepare(task.request, prepared)
             if self.settings.mode == "fast" and arrived:
@@ -94,7 +95,7 @@ class Sampler:
                         yield outcome
             if self.on_step:
                 self.on_step()
-            if not arrived and not waiting and not any(pools.values()):
+            if exhausted and not waiting and not any(pools.values()):
                 return
 
     def _prepare(self, request: Request, prepared: set[int]) -> None:

@@ -9,6 +9,8 @@ from torch import Tensor
 
 from mucola.errors import MucolaError
 
+MOST_RETURNS = 8
+
 
 @dataclass(frozen=True)
 class Noise:
@@ -37,6 +39,9 @@ class StepSize:
     start: float
     end: float
     steps: int = 40
+    shrink: float = 1.0
+    """What a chain's steps are multiplied with each time it returns to the sequence it has just left: a step that
+    overshoots goes back and forth for ever. 1: never, as in the paper."""
 
     def __post_init__(self) -> None:
         if not 0 < self.start <= self.end or self.steps < 1:
@@ -44,6 +49,7 @@ class StepSize:
                 "The step size grows from a positive start to an end that is not smaller, in 1 step or more."
             )
 
-    def at(self, settled: Tensor) -> Tensor:
-        """eta after each chain has stood still, all constraints satisfied, for ``settled`` steps."""
-        return self.start + (self.end - self.start) * (settled / self.steps).clamp(max=1.0)
+    def at(self, settled: Tensor, returns: Tensor) -> Tensor:
+        """eta of chains that stood still, satisfied, for ``settled`` steps and went back ``returns`` times."""
+        grown = self.start + (self.end - self.start) * (settled / self.steps).clamp(max=1.0)
+        return grown * self.shrink ** returns.clamp(max=MOST_RETURNS)

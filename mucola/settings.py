@@ -40,6 +40,8 @@ class Settings:
     """By default what suits the model, see ``mucola.calibration``."""
     noise: Noise | None = None
     ascent: Ascent | None = None
+    moves: int | None = None
+    """The most tokens that change in one step; by default any number when ``faithful``, a few when ``fast``."""
 
     def __post_init__(self) -> None:
         for name, known in (("mode", get_args(Mode)), ("start", (*get_args(Start), None))):

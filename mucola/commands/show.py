@@ -23,7 +23,7 @@ def sample(generation: Generation, keywords: Iterable[str] = ()) -> RenderableTy
     """A sample with where it came from and what its constraints say."""
     text = Text(generation.prompt, style="dim")
     text.append(Text(_printable(generation.text), style="bold"))
-    text.highlight_words([keyword for keyword in keywords], style="bold magenta", case_sensitive=False)
+    text.highlight_words(list(keywords), style="bold magenta", case_sensitive=False)
     _, colour = SOURCES.get(generation.source, ("", "white"))
     facts = Table.grid(padding=(0, 2))
     for name, value in generation.values.items():
@@ -33,7 +33,9 @@ def sample(generation: Generation, keywords: Iterable[str] = ()) -> RenderableTy
         subtitle += f", {generation.steps} steps, {generation.evaluations} evaluations"
     if generation.nll is not None and generation.tokens:
         subtitle += f", {generation.nll / len(generation.tokens):.1f} nats a token"
-    return Panel(Group(text, facts) if generation.values else text, border_style=colour, subtitle=subtitle, subtitle_align="left")
+    return Panel(
+        Group(text, facts) if generation.values else text, border_style=colour, subtitle=subtitle, subtitle_align="left"
+    )
 
 
 def constraint(name: str, value: ConstraintValue) -> tuple[Text, Text]:

@@ -1,10 +1,10 @@
 """Constraints: what a text must satisfy, one file a kind."""
 
 from mucola.constraints.base import Constraint, Evaluation
-from mucola.constraints.classifier import classifier, most_likely
-from mucola.constraints.contrast import contrast, generative, prompt
-from mucola.constraints.exclude import exclude, no_repetition
-from mucola.constraints.keyword import keyword
+from mucola.constraints.classifiers import classifier, most_likely
+from mucola.constraints.contrasts import contrast, generative, prompt
+from mucola.constraints.exclusions import exclude, no_repetition
+from mucola.constraints.keywords import keyword
 from mucola.constraints.notation import parse, parse_all
 from mucola.constraints.testing import check_constraint
 

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from mucola.constraints.base import Constraint
-from mucola.constraints.classifier import Probability, classifier, most_likely
-from mucola.constraints.contrast import contrast, generative, prompt
-from mucola.constraints.exclude import Exclude, contradiction, exclude, no_repetition
-from mucola.constraints.keyword import Keyword, keyword
+from mucola.constraints.classifiers import Probability, classifier, most_likely
+from mucola.constraints.contrasts import contrast, generative, prompt
+from mucola.constraints.exclusions import Exclude, contradiction, exclude, no_repetition
+from mucola.constraints.keywords import Keyword, keyword
 from mucola.errors import MucolaError
 from mucola.names import unknown
 

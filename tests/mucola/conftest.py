@@ -61,6 +61,21 @@ def make_model(kind: str, vocabulary: int, seed: int = 0, width: int = 32) -> An
     return model
 
 
+def train(model: Any, tokens: torch.Tensor, steps: int = 40) -> Any:
+    """Teach a model the text a little: chains settle on a language model, not on random weights."""
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.normal_(std=0.1)
+    optimiser = torch.optim.AdamW(model.parameters(), lr=5e-3)
+    for _ in range(steps):
+        optimiser.zero_grad()
+        model(input_ids=tokens, labels=tokens).loss.backward()
+        optimiser.step()
+    return model.requires_grad_(False)
+
+
 @pytest.fixture(scope="session")
 def tokenizer() -> PreTrainedTokenizerFast:
     return make_tokenizer()
@@ -73,7 +88,9 @@ def any_lm(request: pytest.FixtureRequest, tokenizer: PreTrainedTokenizerFast) -
 
 @pytest.fixture(scope="session")
 def lm(tokenizer: PreTrainedTokenizerFast) -> LanguageModel:
-    return LanguageModel(make_model("llama", len(tokenizer)), tokenizer, "tiny-llama")
+    tokens = torch.tensor([tokenizer(TEXT).input_ids])
+    tokens = tokens[0, : 20 * (tokens.shape[1] // 20)].view(-1, 20)
+    return LanguageModel(train(make_model("llama", len(tokenizer)), tokens), tokenizer, "tiny-llama")
 
 
 def random_tokens(lm: LanguageModel, rows: int, length: int, seed: int = 0) -> torch.Tensor:

@@ -99,7 +99,9 @@ def test_nucleus_samples_follow_the_truncated_distribution(lm: LanguageModel) ->
     prefix = lm.prefix(lm.encode("The book"))
     count = 20_000
     uniforms = torch.rand(count, 1, generator=torch.Generator().manual_seed(0))
-    drawn = torch.bincount(lm.continuations([prefix] * count, uniforms, 0.5).squeeze(1), minlength=len(lm.table)) / count
+    drawn = (
+        torch.bincount(lm.continuations([prefix] * count, uniforms, 0.5).squeeze(1), minlength=len(lm.table)) / count
+    )
     logits = (lm.table.weight @ prefix.hidden).masked_fill(~lm.table.allowed, -torch.inf)
     p, order = logits.softmax(0).sort(descending=True)
     p[int((p.cumsum(0) < 0.5).sum()) + 1 :] = 0

@@ -28,8 +28,7 @@ def generate(
     text_tokenizer: Any = None,
     settings: Settings | None = None,
     seed: int = 0,
-    attention_mask: Tensor | None = None,
-    **_: Any,
+    **model_inputs: Any,
 ) -> Tensor:
     """A decoding function for ``generate``: each row of ``input_ids`` with its constrained continuation.
 
@@ -39,7 +38,7 @@ def generate(
     language_model = _language_model(model, text_tokenizer)
     length = generation_config.max_new_tokens or generation_config.max_length - input_ids.shape[1]
     made = parse_all(constraints)
-    mask = torch.ones_like(input_ids) if attention_mask is None else attention_mask
+    mask = model_inputs.get("attention_mask", torch.ones_like(input_ids))
     requests = []
     for row, (ids, kept) in enumerate(zip(input_ids, mask.bool(), strict=True)):
         tokens = tuple(ids[kept].tolist())

@@ -124,8 +124,8 @@ def _closeness(table: EmbeddingTable, tokens: Tensor, forms: Tensor, sizes: Tens
     distance = here.square().sum(-1)[:, None] + words.square().sum(-1)[..., None] - 2 * words @ here.transpose(1, 2)
     log_pi = -distance.clamp(min=0) - table.soft_neighbourhood(tokens)[0][:, None]  # (forms, longest, length)
     total = torch.zeros(count, length, device=tokens.device)
-    for u in range(forms.shape[1]):
-        shifted = torch.full_like(total, 0.0)
+    for u in range(min(length, forms.shape[1])):
+        shifted = torch.zeros_like(total)
         shifted[:, : length - u] = log_pi[:, u, u:]
         total += torch.where((u < sizes)[:, None], shifted, 0.0)
     too_late = torch.arange(length, device=tokens.device)[None] > (length - sizes)[:, None]
@@ -138,7 +138,7 @@ def _is_glued(starts_word: Tensor, tokens: Tensor, forms: Tensor, sizes: Tensor)
     stands = torch.ones(count, length, dtype=torch.bool, device=tokens.device)
     for u in range(forms.shape[1]):
         same = torch.zeros_like(stands)
-        same[:, : length - u] = tokens[:, u:] == forms[:, u, None]
+        same[:, : max(0, length - u)] = tokens[:, u:] == forms[:, u, None]
         stands &= same | (u >= sizes)[:, None]
     after = torch.arange(length, device=tokens.device)[None] + sizes[:, None]
     follows = tokens.gather(1, after.clamp(max=length - 1))
