@@ -17,10 +17,12 @@ from evaluation.scorers.cache import ScoreCache
 from evaluation.scorers.judge import Judge
 from evaluation.suites import Columns, Measure, Suite
 from mucola.errors import MucolaError
-from mucola.generations import Generation, Run
+from mucola.generations import IMPORTED, Generation, Run
 
 CHUNK = 64
 """Prompts that are scored together."""
+_RECORDED = ("satisfied", "verified", "steps", "evaluations", "seconds")
+"""What a sampler tells of a sample; other tools tell nothing, which is no mistake of theirs."""
 SHOWN = 200
 """Samples of each kind, worst and random, that a report keeps of a run."""
 
@@ -183,12 +185,13 @@ def _columns(
         answers = cache.scores(judges.judge, [(g.prompt, g.text) for g in flat], advance)
         scored["nats"] = [answer and answer[0] for answer in answers]
         scored["judged"] = [answer and answer[1] for answer in answers]
-    recorded = ("text", "source", "satisfied", "verified", "steps", "evaluations", "seconds", "keywords", "terms")
+    recorded = ("text", *_RECORDED, "keywords", "terms", "reference")
     tables, start = [], 0
     for group in groups:
         stop = start + len(group)
         table: dict[str, list[Any]] = {column: values[start:stop] for column, values in scored.items()}
-        table.update({name: [getattr(g, name) for g in group] for name in (*recorded, "reference")})
+        table.update({name: [getattr(g, name) for g in group] for name in recorded})
+        table["source"] = [None if g.source == IMPORTED else g.source for g in group]
         tables.append(table)
         start = stop
     return tables
@@ -217,15 +220,12 @@ def _feed(
     return True
 
 
-_RECORDED = {"satisfied", "verified", "steps", "evaluations", "seconds"}
-
-
 def _note_gap(
     measure: Measure, measured: Measured, run: Run, generation: Generation, count: int, allow_gaps: bool
 ) -> None:
     measured.gaps[measure.key] += count
-    if allow_gaps or _RECORDED & set(measure.needs):
-        return  # other tools' files do not record what their sampler did; the report says where nothing is known
+    if allow_gaps or {*_RECORDED, "source"} & set(measure.needs):
+        return
     what = " and ".join(repr(name) for name in measure.needs if name != "text")
     raise MucolaError(
         f"{run.where(generation.prompt_id)}: sample {generation.sample} of prompt {generation.prompt_id!r} has no "

@@ -131,6 +131,7 @@ def test_the_layout_of_other_tools(tmp_path: Path) -> None:
     assert "satisfied" not in results.runs[0].estimates  # not recorded is not 0 %
     assert json.loads((tmp_path / "out" / "metrics.json").read_text())["runs"][0]["not_recorded"] == [
         "evaluations",
+        "fallback",
         "satisfied",
         "seconds",
         "steps",
