@@ -37,12 +37,8 @@ class BLEU(PromptMetric):
     higher_is_better = True
 
     def totals(self, texts: Sequence[str], references: Sequence[str]) -> Sequence[float]:
-        counts = [0.0] * self.width
-        for text, reference in zip(texts, references, strict=True):
-            score = sacrebleu.sentence_bleu(text, [reference])
-            row = [*score.counts, *score.totals, score.sys_len, score.ref_len]
-            counts = [total + part for total, part in zip(counts, row, strict=True)]
-        return counts
+        score = _SCORER.corpus_score(list(texts), [list(references)])
+        return [*score.counts, *score.totals, score.sys_len, score.ref_len]
 
     def value(self, totals: Tensor) -> Tensor:
         row = [int(entry) for entry in totals.tolist()]
