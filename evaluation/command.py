@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mucola.cli import parser
 from mucola.errors import MucolaError
+
+if TYPE_CHECKING:
+    from evaluation.report import Results
+    from evaluation.table import Cell
 
 DESCRIPTION = (
     "Measure any number of runs side by side and write metrics.json, table.md, table.tex and report.html. "
@@ -66,16 +73,14 @@ def _evaluate(arguments: Sequence[str]) -> None:
     _finish(results, given.output)
 
 
-def _finish(results: object, output: str) -> None:
-    from pathlib import Path
-
+def _finish(results: Results, output: str) -> None:
+    """Write the report, show the table, say what a reader must know."""
     from rich.console import Console
     from rich.table import Table
 
-    from evaluation.report import Results, notes, write_report
+    from evaluation.report import notes, write_report
     from evaluation.table import heading
 
-    assert isinstance(results, Results)
     page = write_report(results, Path(output))
     made = results.table()
     shown = Table(box=None, pad_edge=False)
@@ -91,10 +96,8 @@ def _finish(results: object, output: str) -> None:
     sys.stdout.write(f"{page}\n")
 
 
-def _terminal(cell: object) -> str:
-    from evaluation.table import Cell
-
-    if not isinstance(cell, Cell):
+def _terminal(cell: Cell | None) -> str:
+    if cell is None:
         return "-"
     return f"[bold]{cell.text}[/bold]" if cell.best else cell.text
 
@@ -102,8 +105,6 @@ def _terminal(cell: object) -> str:
 def _scorers(arguments: Sequence[str]) -> None:
     made = parser("evaluate scorers", "List the scorers that have a name, and how good they are on held-out data.")
     made.parse_args(arguments)
-    import json
-
     from evaluation.report import quality_text
     from evaluation.scorers.presets import PRESETS, SHIPPED
 
@@ -180,9 +181,6 @@ def _preferences(arguments: Sequence[str]) -> None:
 
     result = aggregate(given.answers, given.key)
     if given.output:
-        import json
-        from pathlib import Path
-
         Path(given.output).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
     sys.stdout.write(preferences_text(result))
 
