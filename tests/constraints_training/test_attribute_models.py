@@ -81,6 +81,21 @@ def test_another_table_is_refused(classifier: tuple[EmbeddingClassifier, Embeddi
         load_attribute_model(tmp_path / "saved", other)
 
 
+def test_training_goes_on_from_a_saved_classifier(
+    classifier: tuple[EmbeddingClassifier, EmbeddingTable], tiny_lm: Path, tmp_path: Path
+) -> None:
+    model, table = classifier
+    tokens = torch.tensor([[1, 5, 3]])
+    same = ClassifierTraining(str(tiny_lm), ["a", "b", "c"], start_from=str(tmp_path / "saved"))
+    same.configure_model()
+    assert all(weight.requires_grad for weight in same.network.parameters())
+    assert torch.allclose(same.network.eval()(table.rows(tokens)), model(table.rows(tokens)))
+    other = ClassifierTraining(str(tiny_lm), ["x", "y"], start_from=str(tmp_path / "saved"))
+    other.configure_model()
+    assert other.network(table.rows(tokens)).shape == (1, 2)
+    assert torch.equal(other.network.projection.weight, model.projection.weight)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
