@@ -31,6 +31,13 @@ class Scorer(ABC):
         """The probability of the attribute for each text."""
 
 
+def fastest_device() -> str:
+    """Where models run: the GPU if there is one."""
+    import torch
+
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def fingerprint(*files: Path) -> str:
     """Twelve hexadecimal digits that name the contents of the files."""
     digest = hashlib.sha256()

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from evaluation.scorers.base import Scorer, fingerprint
+from evaluation.scorers.base import Scorer, fastest_device, fingerprint
 from mucola import model_store
 from mucola.errors import MucolaError
 from mucola.names import unknown
@@ -27,6 +27,7 @@ class ClassifierScorer(Scorer):
         from transformers import AutoModelForSequenceClassification
 
         self._model, self._tokenizer = model_store.load_pretrained(model, AutoModelForSequenceClassification)
+        self._model.to(fastest_device())
         self._index = _class_index(self._model.config, label, model)
         self._multi_label = multi_label
         self._place(name or model, model, label)
@@ -63,13 +64,14 @@ class AttributeModelScorer(Scorer):
         folder = find_attribute_model(model)
         config = read_config(folder)
         lm, self._tokenizer = model_store.load_causal_lm(config["base_model"])
-        loaded = load_attribute_model(model, lm=lm)
+        loaded: Any = load_attribute_model(model, lm=lm)
         if not isinstance(loaded, EmbeddingClassifier):
             raise MucolaError(f"{model} is of the kind {config['kind']!r}; only a classifier can score texts.")
         if label not in loaded.labels:
             raise unknown(f"class of {model}", label, loaded.labels)
-        self._model, self._index = loaded, loaded.labels.index(label)
-        self._table = lm.get_input_embeddings().weight
+        self._device = fastest_device()
+        self._model, self._index = loaded.to(self._device), loaded.labels.index(label)
+        self._table = lm.get_input_embeddings().weight.to(self._device)
         self.name = name or model
         print_ = _revision(folder)
         self.revision = f"{model}#{label}@{print_}"
@@ -79,8 +81,8 @@ class AttributeModelScorer(Scorer):
     def score(self, texts: Sequence[str]) -> list[float | None]:
         rows = [self._tokenizer.encode(text, add_special_tokens=False)[: self._model.max_length] for text in texts]
         longest = max(1, *map(len, rows))
-        tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
-        mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
+        tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=self._device)
+        mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows], device=self._device)
         logits = self._model.classify_tokens(tokens, self._table, mask)
         return logits.softmax(-1)[:, self._index].tolist()
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from torch import nn
 
-from evaluation.scorers.base import fingerprint
+from evaluation.scorers.base import fastest_device, fingerprint
 from mucola import model_store
 from mucola.errors import MucolaError
 
@@ -24,6 +24,8 @@ class Judge:
 
     def __init__(self, model: str) -> None:
         self._model, self._tokenizer = model_store.load_causal_lm(model)
+        self._device = fastest_device()
+        self._model.to(self._device)
         source = model_store.resolve(model)
         local = Path(source).is_dir()
         print_ = fingerprint(*sorted(Path(source).glob("*.safetensors"))) if local else self._model.config._commit_hash
@@ -39,8 +41,8 @@ class Judge:
         """(nats, tokens) of each (prompt, continuation); None where there is no token to judge."""
         rows, starts = zip(*(self._encode(prompt, text) for prompt, text in items), strict=True)
         longest = max(map(len, rows))
-        tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
-        mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
+        tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=self._device)
+        mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows], device=self._device)
         logits = self._model(input_ids=tokens, attention_mask=mask).logits[:, :-1].float()
         nats = nn.functional.cross_entropy(logits.transpose(1, 2), tokens[:, 1:], reduction="none")
         answers: list[tuple[float, int] | None] = []

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from evaluation.scorers.base import Scorer, fingerprint
+from evaluation.scorers.base import Scorer, fastest_device, fingerprint
 from mucola import model_store
 from mucola.errors import MucolaError
 
@@ -51,6 +51,8 @@ class Reader:
     def __init__(self, settings: ProbeSettings) -> None:
         self._settings = settings
         self._model, self._tokenizer = model_store.load_causal_lm(settings.model)
+        self._device = fastest_device()
+        self._model.to(self._device)
         start = self._tokenizer.bos_token_id
         self._start = start if start is not None else self._tokenizer.eos_token_id
 
@@ -64,8 +66,8 @@ class Reader:
             for text in texts
         ]
         longest = max(2, *map(len, rows))
-        tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows])
-        mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
+        tokens = torch.tensor([row + [0] * (longest - len(row)) for row in rows], device=self._device)
+        mask = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows], device=self._device)
         answer = self._model(input_ids=tokens, attention_mask=mask, output_hidden_states=True)
         logs = answer.logits[:, :-1].float().log_softmax(-1)
         chosen = logs.gather(2, tokens[:, 1:, None])[..., 0]
@@ -82,7 +84,7 @@ class Reader:
                 )
             ]
             made.append(torch.cat([_statistics(chosen[index, :count], regret[index, :count]), *states]))
-        return torch.stack(made)
+        return torch.stack(made).cpu()
 
 
 def normalised(text: str) -> str:
@@ -119,7 +121,7 @@ def broken(texts: Sequence[str], count: int, seed: int) -> list[str]:
 def _statistics(logs: Tensor, regret: Tensor) -> Tensor:
     """How surprising the tokens are, on the whole and at the worst places."""
     worst = logs.sort().values[:3].mean()
-    length = torch.tensor(float(len(logs)))
+    length = logs.new_tensor(float(len(logs)))
     spread = logs.std(unbiased=False)
     return torch.stack([logs.mean(), logs.min(), worst, spread, regret.mean(), regret.max(), length, logs[-1]])
 
