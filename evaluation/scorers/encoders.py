@@ -64,13 +64,15 @@ class AttributeModelScorer(Scorer):
         folder = find_attribute_model(model)
         config = read_config(folder)
         lm, self._tokenizer = model_store.load_causal_lm(config["base_model"])
-        loaded: Any = load_attribute_model(model, lm=lm)
+        loaded = load_attribute_model(model, lm=lm)
         if not isinstance(loaded, EmbeddingClassifier):
             raise MucolaError(f"{model} is of the kind {config['kind']!r}; only a classifier can score texts.")
         if label not in loaded.labels:
             raise unknown(f"class of {model}", label, loaded.labels)
         self._device = fastest_device()
-        self._model, self._index = loaded.to(self._device), loaded.labels.index(label)
+        self._model: Any = loaded
+        self._model.to(self._device)
+        self._index = loaded.labels.index(label)
         self._table = lm.get_input_embeddings().weight.to(self._device)
         self.name = name or model
         print_ = _revision(folder)
