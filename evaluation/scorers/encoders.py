@@ -70,8 +70,7 @@ class AttributeModelScorer(Scorer):
         if label not in loaded.labels:
             raise unknown(f"class of {model}", label, loaded.labels)
         self._device = fastest_device()
-        self._model: Any = loaded
-        self._model.to(self._device)
+        self._model = _moved(loaded, self._device)
         self._index = loaded.labels.index(label)
         self._table = lm.get_input_embeddings().weight.to(self._device)
         self.name = name or model
@@ -108,6 +107,10 @@ class MeasurementScorer(Scorer):
     def score(self, texts: Sequence[str]) -> list[float | None]:
         scores = self._measurement.compute(predictions=list(texts))[self._key]
         return [float(score) for score in scores]
+
+
+def _moved(model: Any, device: str) -> Any:
+    return model.to(device)
 
 
 def _class_index(config: Any, label: str, model: str) -> int:
