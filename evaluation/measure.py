@@ -185,12 +185,13 @@ def _columns(
         answers = cache.scores(judges.judge, [(g.prompt, g.text) for g in flat], advance)
         scored["nats"] = [answer and answer[0] for answer in answers]
         scored["judged"] = [answer and answer[1] for answer in answers]
-    recorded = ("text", *_RECORDED, "keywords", "terms", "reference")
+    recorded = ("text", *_RECORDED, "terms", "reference")
     tables, start = [], 0
     for group in groups:
         stop = start + len(group)
         table: dict[str, list[Any]] = {column: values[start:stop] for column, values in scored.items()}
         table.update({name: [getattr(g, name) for g in group] for name in recorded})
+        table["keywords"] = [g.keywords or None for g in group]  # no keywords, no coverage
         table["source"] = [None if g.source == IMPORTED else g.source for g in group]
         tables.append(table)
         start = stop

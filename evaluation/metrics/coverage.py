@@ -62,16 +62,21 @@ def covers(text: str, words: str, inflected: bool = False) -> bool:
 
 
 def _found(text: str, wanted: Sequence[str], inflected: bool) -> int:
-    if not wanted:
-        raise ValueError("A sample without wanted words has no coverage.")
     return sum(covers(text, words, inflected) for words in wanted)
 
 
+def _require_keywords(wanted: Sequence[Sequence[str]]) -> None:
+    if not all(wanted):
+        raise ValueError("A sample without keywords has no coverage.")
+
+
 def _count(texts: Sequence[str], wanted: Sequence[Sequence[str]], inflected: bool) -> tuple[float, float]:
+    _require_keywords(wanted)
     return float(sum(_found(text, words, inflected) for text, words in zip(texts, wanted, strict=True))), len(texts)
 
 
 def _all(texts: Sequence[str], wanted: Sequence[Sequence[str]], inflected: bool) -> tuple[float, float]:
+    _require_keywords(wanted)
     whole = sum(_found(text, words, inflected) == len(words) for text, words in zip(texts, wanted, strict=True))
     return float(whole), len(texts)
 
@@ -100,7 +105,7 @@ def keyword_coverage(samples: Prompts, inflected: bool = False) -> float:
 
 
 def terminology_coverage(samples: Prompts) -> float:
-    """Share of the wanted terms that are used, over all samples.
+    """Share of the wanted terms that are used, over all samples; a sentence may want none.
 
     >>> terminology_coverage([(["Das Preisgeld"], [["Preisgeld", "Interview"]])])
     0.5

@@ -266,6 +266,13 @@ def test_memory_stays_flat_and_samples_are_drawn(tmp_path: Path, monkeypatch: py
     assert "of 600 samples: of each run the worst" in page
 
 
+def test_a_sample_without_keywords_is_a_gap(tmp_path: Path) -> None:
+    made = generations(0.5)
+    made[0] = replace(made[0], keywords=[])
+    with pytest.raises(MucolaError, match="line 1: sample 0 of prompt '0' has no 'keywords'"):
+        evaluate([write_run(tmp_path / "r", made)], Options("keywords", **LIGHT))
+
+
 @pytest.mark.real
 def test_a_full_report_without_a_hub(tmp_path: Path, scores: ScoreCache, monkeypatch: pytest.MonkeyPatch) -> None:
     """All presets together on real models; English reads as more fluent than the same words shuffled."""

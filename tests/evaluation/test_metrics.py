@@ -170,6 +170,7 @@ def test_coverage_against_word_sets() -> None:
     assert metrics.keyword_count(prompts) == pytest.approx(sum(found) / 60)
     assert metrics.keyword_coverage(prompts) == pytest.approx(Counter(found)[3] / 60)
     assert metrics.terminology_coverage(prompts) == pytest.approx(sum(found) / 180)
+    assert metrics.terminology_coverage([*prompts, (["no term"], [[]])]) == pytest.approx(sum(found) / 180)
 
 
 def test_the_bootstrap_has_the_right_width() -> None:
