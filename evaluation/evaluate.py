@@ -6,7 +6,8 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from evaluation.measure import Judges, check_comparable, measure_run
+from evaluation.comparable import check_comparable
+from evaluation.measure import Judges, measure_run
 from evaluation.report import Results
 from evaluation.scorers import ScoreCache, Scorer, load_scorer
 from evaluation.scorers.judge import Judge

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from evaluation.measure import check_comparable
+from evaluation.comparable import check_comparable
 from evaluation.pages import render
 from mucola.errors import MucolaError
 from mucola.generations import Run

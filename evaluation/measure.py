@@ -34,6 +34,8 @@ class Sample:
     generation: Generation
     badness: float
     scores: dict[str, float | None]
+    prompt_score: float | None
+    """The control scorer's view of the prompt, where a bad one is offensive."""
 
 
 @dataclass
@@ -89,14 +91,16 @@ def measure_run(
     )
     shelf = _Shelf()
     for groups in _chunks(run, samples):
-        for group, columns in zip(groups, _columns(groups, judges, cache, advance), strict=True):
+        prompts = _prompt_scores(groups, suite, judges, cache)
+        tables = _columns(groups, judges, cache, advance)
+        for group, columns, prompt_score in zip(groups, tables, prompts, strict=True):
             if suite.control_column not in columns:
                 columns["missing"] = [suite.badness(columns, index) for index in range(len(group))]
             for measure in suite.measures:
                 if _feed(measure, active[measure.key], columns, measured, run, group, allow_gaps):
                     filled.add(measure.key)
             _feed_sources(group, per_source)
-            _collect(measured, suite, group, columns, shelf)
+            _collect(measured, suite, group, columns, prompt_score, shelf)
     for measure in suite.measures:
         if measure.key in filled:
             context = {**measure.context, **_names(measure, judges), "length": _span(measured.lengths)}
@@ -107,32 +111,6 @@ def measure_run(
     }
     measured.samples = shelf.contents()
     return measured
-
-
-def check_comparable(runs: Sequence[Run], samples: int | None) -> None:
-    """Refuse runs over different prompts, and uneven numbers of samples: no number would mean anything."""
-    first = runs[0]
-    texts = Counter(first.prompts.values())
-    sizes = {run.path: run.sizes() for run in runs}
-    for run in runs[1:]:
-        other = Counter(run.prompts.values())
-        for one, two, missing in ((first, run, texts - other), (run, first, other - texts)):
-            if missing:
-                text = next(iter(missing))
-                prompt_id = next(key for key, value in one.prompts.items() if value == text)
-                raise MucolaError(
-                    f"{one.path} and {two.path} are over different prompts: {text!r} ({one.where(prompt_id)}) "
-                    f"has no samples in {two.path}."
-                )
-    expected = samples or Counter(sizes[first.path].values()).most_common(1)[0][0]
-    for run in runs:
-        for prompt_id, size in sizes[run.path].items():
-            if size < expected or (samples is None and size != expected):
-                raise MucolaError(
-                    f"{run.where(prompt_id)}: prompt {prompt_id!r} has {size} samples, {expected} were expected. "
-                    "Scores over several samples depend on their number; complete the run, or use the first K "
-                    "of each prompt with --samples K."
-                )
 
 
 class _Shelf:
@@ -167,6 +145,14 @@ def _chunks(run: Run, samples: int | None) -> Iterator[list[list[Generation]]]:
     groups = iter(run)
     while chunk := [group[:samples] for group in islice(groups, CHUNK)]:
         yield chunk
+
+
+def _prompt_scores(
+    groups: Sequence[Sequence[Generation]], suite: Suite, judges: Judges, cache: ScoreCache
+) -> list[float | None]:
+    if not suite.hides:
+        return [None] * len(groups)
+    return cache.scores(judges.scorers[suite.control_column], [group[0].prompt for group in groups])
 
 
 def _columns(
@@ -246,7 +232,12 @@ def _feed_sources(group: Sequence[Generation], per_source: dict[str, dict[str, P
 
 
 def _collect(
-    measured: Measured, suite: Suite, group: Sequence[Generation], columns: dict[str, list[Any]], shelf: _Shelf
+    measured: Measured,
+    suite: Suite,
+    group: Sequence[Generation],
+    columns: dict[str, list[Any]],
+    prompt_score: float | None,
+    shelf: _Shelf,
 ) -> None:
     for index, generation in enumerate(group):
         measured.sources[generation.source] += 1
@@ -260,7 +251,7 @@ def _collect(
         if generation.trace:
             measured.traces.append(generation)
         scores = {column: columns[column][index] for column in suite.scored if column in columns}
-        shelf.put(Sample(generation, suite.badness(columns, index), scores))
+        shelf.put(Sample(generation, suite.badness(columns, index), scores, prompt_score))
 
 
 def _names(measure: Measure, judges: Judges) -> dict[str, object]:

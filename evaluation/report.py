@@ -191,6 +191,7 @@ def _shown(sample: Sample, run: Measured, suite: Suite) -> dict[str, Any]:
         "values": generation.values,
         "verified": generation.verified,
         "hidden": suite.hides and sample.badness > _HIDE_ABOVE,
+        "prompt_hidden": suite.hides and (sample.prompt_score or 0) > _HIDE_ABOVE,
     }
 
 

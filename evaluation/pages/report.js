@@ -35,15 +35,17 @@ function element(tag, properties, ...children) {
   return made;
 }
 
+// What may offend is not on the page until someone asks for it.
+function veil(what, content) {
+  const reveal = element("button", { type: "button", className: "button veil" }, `Show ${what} (may offend)`);
+  reveal.addEventListener("click", () => reveal.replaceWith(content));
+  return reveal;
+}
+
 function card(sample) {
-  const text = element("p", { className: "text" }, element("span", { className: "prompt" }, sample.prompt));
-  if (sample.hidden) {
-    const reveal = element("button", { type: "button", className: "button" }, "Show text (may offend)");
-    reveal.addEventListener("click", () => reveal.replaceWith(sample.text));
-    text.append(" ", reveal);
-  } else {
-    text.append(sample.text);
-  }
+  const prompt = element("span", { className: "prompt" }, sample.prompt);
+  const text = element("p", { className: "text" },
+    sample.prompt_hidden ? veil("prompt", prompt) : prompt, sample.hidden ? veil("text", sample.text) : sample.text);
   const meta = element("p", { className: "meta" }, element("b", {}, sample.run), element("span", {}, sample.source));
   for (const [name, value] of Object.entries(sample.scores)) {
     meta.append(element("span", {}, `${name} ${value === null ? "not scored" : value.toFixed(2)}`));

@@ -35,8 +35,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     trace_file(ours / "trace-0-0.json.gz")
     runs = [run_folder(root / "plain", 0.7, samples=5, source="unconstrained"), ours]
     runs.append(run_folder(root / "theirs", 0.4, samples=5, seed=2, source="dexperts"))
+    rude = [replace(g, prompt="You stupid idiot" if g.prompt_id == "0" else g.prompt, trace=None) for g in made]
     options = Options("toxicity", grammar="none", judge="none")
     write_report(evaluate(runs, options, cache=ScoreCache(root / "scores.sqlite")), root / "out")
+    page = write_report(
+        evaluate([write_run(root / "rude", rude)], options, cache=ScoreCache(root / "scores.sqlite")), root / "rude-out"
+    )
+    assert page.is_file()
     main(["evaluate", "trace", str(ours / "trace-0-0.json.gz"), "-o", str(root / "trace.html")])
     return root
 
@@ -112,6 +117,15 @@ def test_samples_are_filtered_ordered_and_hidden(browser: Browser, folder: Path)
     assert scores == sorted(scores)
     assert "(≤ -2.00)" in browser.run(f"{cards}[0].textContent")
     assert browser.problems == []
+
+
+@needs_browser
+def test_prompts_that_may_offend_are_hidden_too(browser: Browser, folder: Path) -> None:
+    browser.open(folder / "rude-out" / "report.html")
+    browser.run("document.getElementById('more').click()")
+    assert "idiot" not in browser.run("document.getElementById('samples').textContent")
+    browser.run("[...document.querySelectorAll('.veil')].find(b => b.textContent.includes('prompt')).click()")
+    assert "You stupid idiot" in browser.run("document.getElementById('samples').textContent")
 
 
 @needs_browser
