@@ -22,7 +22,7 @@ import torch
 from jsonargparse import auto_cli
 
 import mucola
-from mucola.constraints import keyword, parse_all
+from mucola.constraints import exclude, keyword, parse_all
 from mucola.constraints.words import appears
 from mucola.pool import Request
 from mucola.prompts import Prompt
@@ -72,15 +72,18 @@ def keywords(
     seed: int = 0,
     threads: int = 1,
 ) -> None:
-    """CommonGen concept sets of four or five different words, all of which must be in the final text."""
+    """CommonGen concept sets of four or five different words, all of which must be in the final text.
+
+    As in the authors' code, the text is one line: newlines are excluded.
+    """
     torch.set_num_threads(threads)
     sampler = mucola.load(MODEL, Settings(mode=mode, restarts=restarts, steps=steps))
     words = [json.loads(line)["concept_set"].split("#") for line in sets.read_text(encoding="utf-8").splitlines()]
     chosen = [row for row in words if len(set(row)) == len(row) and len(row) >= 4][:count]
-    requests = []
+    requests, one_line = [], exclude("\n")
     for number, row in enumerate(chosen):
         prompt = Prompt.of("", sampler.language_model, id=f"set-{number}")
-        requests.append(Request(prompt, length, [keyword(word) for word in row]))
+        requests.append(Request(prompt, length, [*(keyword(word) for word in row), one_line]))
     samples = _run(sampler, requests, seed)
     covered = [
         [appears([word], "", sample.text) for word in chosen[int(sample.prompt_id.split("-")[1])]] for sample in samples

@@ -49,6 +49,7 @@ def dynamics(language_model: LanguageModel, settings: Settings) -> Dynamics:
         settings.step_size or step_size,
         settings.noise or noise,
         settings.ascent or (Ascent(period=5, balanced=True) if settings.mode == "fast" else Ascent()),
+        settings.mode == "fast",
         settings.moves or (None if settings.mode == "faithful" else FAST_MOVES),
     )
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from mucola.errors import MucolaError
 from mucola.names import unknown
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from jsonargparse import ArgumentParser
 
 COMMANDS = {
+    "demo": ("mucola.commands.demo", "see plain samples beside constrained ones, on a real model"),
     "sample": ("mucola.commands.sample", "continue a prompt under constraints"),
     "evaluate": ("evaluation.command", "measure runs side by side and write a report"),
     "models": ("mucola.commands.models", "list, fetch and locate the built-in models"),
@@ -43,11 +45,37 @@ def run(command: Callable[[Sequence[str]], None], arguments: Sequence[str] | Non
 
 def parser(command: str, description: str, **options: Any) -> ArgumentParser:
     """A parser with what every sub-command has: YAML configs, dotted overrides, ``--print_config``."""
-    from jsonargparse import ArgumentParser
+    from jsonargparse import ArgumentParser, set_parsing_settings
 
-    made = ArgumentParser(prog=f"mucola {command}", description=description, **options)
+    class Parser(ArgumentParser):
+        def parse_args(self, args: Any = None, *rest: Any, **more: Any) -> Any:
+            _check_configs(args or [])
+            return super().parse_args(args, *rest, **more)
+
+        def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+            raise MucolaError(f"{' '.join(message.split())} (See `{self.prog} --help`.)") from ex
+
+    set_parsing_settings(docstring_parse_attribute_docstrings=True)
+    made = Parser(prog=f"mucola {command}", description=description, **options)
     made.add_argument("--config", action="config", help="YAML file with any of these options; may be repeated.")
     return made
+
+
+def _check_configs(arguments: Sequence[str]) -> None:
+    """Name the file and the line of YAML that cannot be read."""
+    import yaml
+
+    given = list(arguments)
+    for name in [after for flag, after in pairwise(given) if flag == "--config"]:
+        try:
+            with open(name, encoding="utf-8") as file:
+                yaml.safe_load(file)
+        except OSError as error:
+            raise MucolaError(f"The config file {name} cannot be read: {error.strerror}.") from error
+        except yaml.YAMLError as error:
+            mark = getattr(error, "problem_mark", None)
+            line = f", line {mark.line + 1}" if mark else ""
+            raise MucolaError(f"{name}{line}: {getattr(error, 'problem', error)}; this is not valid YAML.") from error
 
 
 def _dispatch(arguments: Sequence[str]) -> None:

@@ -30,10 +30,13 @@ class Dynamics:
     step_size: StepSize
     noise: Noise
     ascent: Ascent
+    guided: bool = False
+    """Whether constraints that draw a place (keywords) hear the LM's opinion of it; not in the paper."""
     moves: int | None = None
     """The most tokens of a chain that change in one step, those with the strongest pull first; None: any number,
     as in the paper. All at once they answer to a sequence that is gone when they arrive; a few at a time they see
-    what the others did. Chains with keywords are exempt, since the whole sentence has to make room for a word."""
+    what the others did. Chains with keywords are exempt from this and from shrinking steps, since the whole
+    sentence has to make room for a word."""
 
 
 class Chain(NamedTuple):
@@ -183,13 +186,14 @@ def init(batch: Batch, tokens: Tensor, dynamics: Dynamics) -> State:
         step=torch.zeros(chains, dtype=torch.long, device=tokens.device),
     )
     everything = torch.ones(chains, dtype=torch.bool, device=tokens.device)
-    return _evaluate(batch, fresh, everything, dynamics.ascent.damping)
+    return _evaluate(batch, fresh, everything, dynamics)
 
 
 def step(batch: Batch, state: State, dynamics: Dynamics, everything: bool = False) -> tuple[State, Info]:
     """Move every chain once. ``everything`` evaluates chains that stand still too, which changes nothing but time."""
     table, ascent = batch.language_model.table, dynamics.ascent
-    eta = dynamics.step_size.at(torch.where(state.satisfied, state.still, 0), state.returns)
+    settled = torch.where(state.satisfied, state.still, 0)
+    eta = dynamics.step_size.at(settled, torch.where(batch.rebuilds, 0, state.returns))
     beta = dynamics.noise.at(state.step)
     weights = coefficients(state.multipliers, state.values, batch.thresholds, ascent.damping)
     gradient = state.gradients[:, 0] + torch.einsum("nc,ncld->nld", weights, state.gradients[:, 1:])
@@ -208,7 +212,7 @@ def step(batch: Batch, state: State, dynamics: Dynamics, everything: bool = Fals
         step=state.step + 1,
     )
     evaluated = torch.ones_like(moved) if everything else moved
-    state = _evaluate(batch, state, evaluated, ascent.damping)
+    state = _evaluate(batch, state, evaluated, dynamics)
     raised = ascend(
         state.multipliers,
         state.values,
@@ -222,14 +226,15 @@ def step(batch: Batch, state: State, dynamics: Dynamics, everything: bool = Fals
     return state._replace(multipliers=raised), Info(evaluated, eta, beta)
 
 
-def _evaluate(batch: Batch, state: State, moved: Tensor, damping: float) -> State:
+def _evaluate(batch: Batch, state: State, moved: Tensor, dynamics: Dynamics) -> State:
     """Bring values and gradients up to date where a chain moved, and those that are drawn everywhere."""
     sequences = batch.sequences(state.tokens)
     nll, values, holds, gradients = (field.clone() for field in (state.nll, state.values, state.holds, state.gradients))
     rows = moved.nonzero().squeeze(1).tolist()
     if rows:
         nll[rows], gradients[rows, 0] = _language_model_term(sequences.select(rows))
-    gumbel = batch.gumbel(state.tokens.shape[1])
+    sequences.pull = -gradients[:, 0] if dynamics.guided else None
+    gumbel, damping = batch.gumbel(state.tokens.shape[1]), dynamics.ascent.damping
     pairs = [(row, col) for row in rows for col, c in enumerate(batch.chains[row].constraints) if not c.draws]
     for together in _by_batch_key(batch, pairs + batch.drawing):
         at = tuple(torch.tensor(index, device=nll.device) for index in zip(*together, strict=True))

@@ -50,6 +50,8 @@ class Sequences:
     """(rows, length, dim): ``table.rows(tokens)``, or a point nearby when a gradient is checked."""
     gumbel: Tensor | None = None
     """(rows, length) of Gumbel noise for a constraint that draws, or None for its likeliest choice."""
+    pull: Tensor | None = None
+    """(rows, length, dim): where the language model would have each embedding go, the negative gradient of its NLL."""
 
     @classmethod
     def of(cls, language_model: LanguageModel, prompts: Sequence[Prompt], tokens: Tensor) -> Sequences:
@@ -60,10 +62,11 @@ class Sequences:
         return len(self.tokens)
 
     def select(self, rows: Sequence[int], gumbel: Tensor | None = None) -> Sequences:
-        """Some of the rows."""
+        """Some of the rows, with Gumbel noise for them."""
         prompts = [self.prompts[row] for row in rows]
         index = torch.as_tensor(rows, device=self.tokens.device)
-        return Sequences(self.language_model, prompts, self.tokens[index], self.embeddings[index], gumbel)
+        pull = self.pull[index] if self.pull is not None else None
+        return Sequences(self.language_model, prompts, self.tokens[index], self.embeddings[index], gumbel, pull)
 
     @cached_property
     def texts(self) -> list[str]:

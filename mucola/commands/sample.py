@@ -24,7 +24,7 @@ def command(arguments: Sequence[str]) -> None:
         _write(samples, Path(options.output))
     if options.trace:
         _save_traces(samples, Path(options.trace))
-    _show(samples, options.keyword)
+    _show(samples, _flat(options.keyword))
 
 
 def arguments_parser() -> Any:
@@ -51,20 +51,29 @@ def add_constraints(made: Any) -> None:
     for label, sign in (("positive", ">"), ("negative", ">"), ("toxic", "<")):
         made.add_argument(f"--{label}", type=float | None, metavar="P", help=f"p({label}) {sign} P")
     made.add_argument(
-        "--constraint", type=list[str], default=[], action="append", help="any constraint, as written in Python; repeat"
+        "--constraint",
+        type=list[str],
+        default=[],
+        action="append",
+        help="any constraint, as written in Python; repeat",
     )
 
 
 def written_constraints(options: Any) -> list[str]:
     """All constraints of the command line in one notation."""
-    found = list(options.constraint)
+    found = _flat(options.constraint)
     for label, sign in (("positive", ">"), ("negative", ">"), ("toxic", "<")):
         threshold = getattr(options, label)
         if threshold is not None:
             found.append(f"classifier({json.dumps(label)}) {sign} {threshold}")
-    found += [f"keyword({json.dumps(word, ensure_ascii=False)})" for word in options.keyword]
-    found += [f"exclude({json.dumps(word, ensure_ascii=False)})" for word in options.exclude]
+    found += [f"keyword({json.dumps(word, ensure_ascii=False)})" for word in _flat(options.keyword)]
+    found += [f"exclude({json.dumps(word, ensure_ascii=False)})" for word in _flat(options.exclude)]
     return found
+
+
+def _flat(values: Sequence[str | list[str]]) -> list[str]:
+    """Words that were given one by one on the command line, or as a list in YAML."""
+    return [word for value in values for word in ([value] if isinstance(value, str) else value)]
 
 
 def draw(options: Any, constraints: Sequence[str]) -> list[Sample]:

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING
 
+import torch
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from mucola.generations import ConstraintValue, Generation
+
+if TYPE_CHECKING:
+    from mucola.constraints import Constraint
+    from mucola.sampler import Sampler
 
 SOURCES = {
     "ancestral": ("plain sample that already satisfies everything", "green"),
@@ -20,22 +26,43 @@ SOURCES = {
 
 
 def sample(generation: Generation, keywords: Iterable[str] = ()) -> RenderableType:
-    """A sample with where it came from and what its constraints say."""
+    """A sample in a frame."""
+    _, colour = SOURCES.get(generation.source, ("", "white"))
+    return Panel(cell(generation, keywords), border_style=colour)
+
+
+def cell(generation: Generation, keywords: Iterable[str] = (), source: bool = True) -> RenderableType:
+    """The text, what its constraints say of it, and where it came from."""
     text = Text(generation.prompt, style="dim")
     text.append(Text(_printable(generation.text), style="bold"))
     text.highlight_words(list(keywords), style="bold magenta", case_sensitive=False)
-    _, colour = SOURCES.get(generation.source, ("", "white"))
     facts = Table.grid(padding=(0, 2))
     for name, value in generation.values.items():
         facts.add_row(*constraint(name, value))
-    subtitle = f"{generation.source}"
+    parts: list[RenderableType] = [text, facts] if generation.values else [text]
+    return Group(*parts, _origin(generation)) if source else Group(*parts)
+
+
+def _origin(generation: Generation) -> Text:
+    _, colour = SOURCES.get(generation.source, ("", "white"))
+    text = Text(generation.source, style=colour)
     if generation.steps:
-        subtitle += f", {generation.steps} steps, {generation.evaluations} evaluations"
+        text.append(f", {generation.steps} steps, {generation.evaluations} evaluations", style="dim")
     if generation.nll is not None and generation.tokens:
-        subtitle += f", {generation.nll / len(generation.tokens):.1f} nats a token"
-    return Panel(
-        Group(text, facts) if generation.values else text, border_style=colour, subtitle=subtitle, subtitle_align="left"
-    )
+        text.append(f", {generation.nll / len(generation.tokens):.1f} nats a token", style="dim")
+    return text
+
+
+def judge(sampler: Sampler, generation: Generation, constraints: Sequence[Constraint]) -> None:
+    """Let constraints that did not shape a text say what they think of it."""
+    from mucola.prompts import Prompt
+    from mucola.verification import check
+
+    prompt = Prompt.of(generation.prompt, sampler.language_model)
+    tokens = torch.tensor([generation.tokens], device=sampler.language_model.device)
+    (found,) = check(sampler.language_model, [prompt], [constraints], tokens)
+    for item, value in zip(constraints, found.values, strict=True):
+        generation.values[item.name] = {"value": value, "threshold": item.threshold}
 
 
 def constraint(name: str, value: ConstraintValue) -> tuple[Text, Text]:
@@ -55,9 +82,9 @@ def reading(name: str, value: float) -> str:
         return f"p = {math.exp(-value):.2f}"
     if name.endswith(tuple("0123456789")) and " < " in name:
         return f"p = {math.exp(value):.3f}"
-    if name.startswith("keyword"):
-        return f"distance {value:.1f}"
-    return f"{value:+.2f}"
+    if name.startswith(("exclude", "no_repetition")):
+        return f"{value:.0f} found"
+    return f"f = {value:.2f}"
 
 
 def legend(samples: Sequence[Generation]) -> Text:
@@ -67,12 +94,6 @@ def legend(samples: Sequence[Generation]) -> Text:
         meaning, colour = SOURCES.get(source, (source, "white"))
         text.append(source, style=colour).append(f": {meaning}\n", style="dim")
     return text
-
-
-def mean_reading(samples: Sequence[Generation], name: str) -> str:
-    """The average of a constraint's value over samples, in the user's terms."""
-    values: list[Mapping[str, ConstraintValue]] = [item.values for item in samples]
-    return reading(name, sum(value[name]["value"] for value in values) / len(values))
 
 
 def _printable(text: str) -> str:

@@ -6,8 +6,9 @@ For a chain at tokens y, with the table's own soft neighbourhood
 
 the closeness of a form w_1..w_l of the keyword to the place n is g_n = mean_u log pi_{n+u-1, w_u}. A place
 is drawn by Gumbel noise on g / tau, and the gradient pulls that place to the word; the draw itself is
-not differentiated. The value is that of the closest place, which is at most -log pi_{w,w} + 0.1 only if
-the word stands there.
+not differentiated. Where the language model's pull is known, what it gains by the word standing there (to
+first order) counts in the draw: all places are about equally far from a word, but not equally fit for it.
+The value is that of the closest place, which is at most -log pi_{w,w} + 0.1 only if the word stands there.
 """
 
 from __future__ import annotations
@@ -85,6 +86,8 @@ class Keyword(Constraint):
         best = torch.full((len(tokens),), -torch.inf, device=tokens.device)
         best = best.scatter_reduce(0, owners, closeness.amax(dim=1), "amax")
         noisy = closeness / TAU if sequences.gumbel is None else closeness / TAU + sequences.gumbel[owners]
+        if sequences.pull is not None:
+            noisy = noisy + _gain(table, tokens[owners], forms, sizes, sequences.pull[owners])
         form, place = _best_of_row(noisy, owners, len(tokens))
         texts = zip(keywords, sequences.prompts, sequences.texts, strict=True)
         holds = torch.tensor(
@@ -119,17 +122,29 @@ def _all_forms(keywords: Sequence[Keyword], device: torch.device) -> tuple[Tenso
 
 def _closeness(table: EmbeddingTable, tokens: Tensor, forms: Tensor, sizes: Tensor) -> Tensor:
     """g_n of each form and place, -inf where the form would not fit: (forms, length)."""
-    count, length = tokens.shape
     here, words = table.rows(tokens), table.rows(forms)
     distance = here.square().sum(-1)[:, None] + words.square().sum(-1)[..., None] - 2 * words @ here.transpose(1, 2)
-    log_pi = -distance.clamp(min=0) - table.soft_neighbourhood(tokens)[0][:, None]  # (forms, longest, length)
-    total = torch.zeros(count, length, device=tokens.device)
-    for u in range(min(length, forms.shape[1])):
+    log_pi = -distance.clamp(min=0) - table.soft_neighbourhood(tokens)[0][:, None]
+    places = torch.arange(tokens.shape[1], device=tokens.device)
+    too_late = places[None] > (tokens.shape[1] - sizes)[:, None]
+    return _along(log_pi, sizes).masked_fill(too_late, -torch.inf)
+
+
+def _gain(table: EmbeddingTable, tokens: Tensor, forms: Tensor, sizes: Tensor, pull: Tensor) -> Tensor:
+    """What the language model gains, to first order, when each form comes to stand at each place: (forms, length)."""
+    towards = table.rows(forms) @ pull.transpose(1, 2) - (table.rows(tokens) * pull).sum(dim=-1)[:, None]
+    return _along(towards, sizes)
+
+
+def _along(scores: Tensor, sizes: Tensor) -> Tensor:
+    """Mean over a form's tokens of what each scores at its place: (forms, longest, length) to (forms, length)."""
+    count, longest, length = scores.shape
+    total = torch.zeros(count, length, device=scores.device)
+    for u in range(min(length, longest)):
         shifted = torch.zeros_like(total)
-        shifted[:, : length - u] = log_pi[:, u, u:]
+        shifted[:, : length - u] = scores[:, u, u:]
         total += torch.where((u < sizes)[:, None], shifted, 0.0)
-    too_late = torch.arange(length, device=tokens.device)[None] > (length - sizes)[:, None]
-    return (total / sizes[:, None]).masked_fill(too_late, -torch.inf)
+    return total / sizes[:, None]
 
 
 def _is_glued(starts_word: Tensor, tokens: Tensor, forms: Tensor, sizes: Tensor) -> Tensor:
