@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint bench lock clean
+.PHONY: demo test lint lock
 
 demo: .venv/ready
 	$(BIN)/mucola demo
