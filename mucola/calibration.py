@@ -1,9 +1,9 @@
 """Step size and noise that suit a model.
 
 Both depend on the geometry of its table: a step must be long enough to leave a token's cell, whose size
-is the distance to the nearest row, and short enough not to leave every cell at once. Presets are the
-values that were found by trial for a family; for any other model ``calibrate`` scales those of SmolLM2 by
-the two numbers that matter, the nearest-row distance and the norm of the gradient at one token.
+is the distance to the nearest row, and short enough not to leave every cell at once. SmolLM2-135M has
+values found by trial, GPT-2 those of the paper; for any other model ``calibrate`` measures the two numbers
+that matter, the nearest-row distance and the norm of the gradient at one token, and scales.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from mucola.lagrangian import Ascent
 from mucola.langevin import Dynamics
 from mucola.language_model import LanguageModel
 from mucola.schedules import Noise, StepSize
-from mucola.settings import Settings
+from mucola.settings import Mode, Settings
 
 
 class Geometry(NamedTuple):
@@ -29,42 +29,59 @@ class Geometry(NamedTuple):
     """Median norm of the LM's gradient at one token of a random sequence, where chains begin."""
 
 
-REFERENCE = Geometry(distance=2.06, gradient=58.2)
-"""SmolLM2-135M, on which the reference dynamics were found."""
+class Preset(NamedTuple):
+    """Step size, and noise from random tokens and from a nucleus sample, which should be bent, not melted."""
 
-FAITHFUL = (StepSize(1.0, 1.25), Noise(0.5, 0.005, 30))
-WARM = (StepSize(1.0, 1.25, shrink=0.7), Noise(0.2, 0.005, 30))
-"""From a nucleus sample: what is fluent already should be bent, not melted."""
+    step_size: StepSize
+    noise: dict[Mode, Noise]
+
+
+SMOLLM2 = Preset(StepSize(1.0, 1.25), {"faithful": Noise(0.5, 0.005, 30), "fast": Noise(0.2, 0.005, 30)})
+SMOLLM2_TABLE = "94cc5f5137b90f0d"
+SMOLLM2_GEOMETRY = Geometry(distance=2.06, gradient=58.2)
+
+GPT2 = Preset(StepSize(0.25, 0.45), {"faithful": Noise(5.0, 0.05, 100), "fast": Noise(0.5, 0.05, 30)})
+"""The paper's noise and its code's step sizes; ``fast`` in the same proportion, not yet tried on GPT-2 itself."""
+
+FAST_SHRINK = 0.7
 FAST_MOVES = 1
+FAST_ASCENT = Ascent(period=5, balanced=True)
 
 
 def dynamics(language_model: LanguageModel, settings: Settings) -> Dynamics:
     """The settings' own numbers, or else those that suit the model."""
-    step_size, noise = FAITHFUL if settings.mode == "faithful" else WARM
-    if settings.step_size is None or settings.noise is None:
-        scale_step, scale_noise = _scales(language_model)
-        step_size = replace(step_size, start=step_size.start * scale_step, end=step_size.end * scale_step)
-        noise = replace(noise, start=noise.start * scale_noise, end=noise.end * scale_noise)
+    fast = settings.mode == "fast"
+    step_size, noise = settings.step_size, settings.noise
+    if step_size is None or noise is None:
+        suited = preset(language_model)
+        step_size = step_size or replace(suited.step_size, shrink=FAST_SHRINK if fast else 1.0)
+        noise = noise or suited.noise[settings.mode]
     return Dynamics(
-        settings.step_size or step_size,
-        settings.noise or noise,
-        settings.ascent or (Ascent(period=5, balanced=True) if settings.mode == "fast" else Ascent()),
-        settings.mode == "fast",
-        settings.moves or (None if settings.mode == "faithful" else FAST_MOVES),
+        step_size,
+        noise,
+        settings.ascent or (FAST_ASCENT if fast else Ascent()),
+        guided=fast,
+        moves=settings.moves or (FAST_MOVES if fast else None),
     )
 
 
-def _scales(language_model: LanguageModel) -> tuple[float, float]:
-    """What to multiply the reference step size and noise with.
+def preset(language_model: LanguageModel) -> Preset:
+    """What is known to suit a model, or else SmolLM2's numbers scaled to its geometry.
 
-    With distance r and gradient g, a step eta g should cross the same share of r as in the reference, and
-    the noise sqrt(2 eta beta) should too: eta ~ r / g and beta ~ r^2 / eta = r g.
+    With distance r and gradient g, a step eta g should cross the same share of r as there, and the noise
+    sqrt(2 eta beta) should too: eta ~ r / g and beta ~ r^2 / eta = r g.
     """
-    if language_model.model.config.model_type == "llama" and abs(language_model.table.nearest_distance - 2.06) < 0.01:
-        return 1.0, 1.0
+    if language_model.table.fingerprint == SMOLLM2_TABLE:
+        return SMOLLM2
+    if language_model.model.config.model_type == "gpt2":
+        return GPT2
     found = calibrate(language_model)
-    r, g = found.distance / REFERENCE.distance, found.gradient / REFERENCE.gradient
-    return r / g, r * g
+    r, g = found.distance / SMOLLM2_GEOMETRY.distance, found.gradient / SMOLLM2_GEOMETRY.gradient
+    size = SMOLLM2.step_size
+    return Preset(
+        replace(size, start=size.start * r / g, end=size.end * r / g),
+        {mode: Noise(noise.start * r * g, noise.end * r * g, noise.steps) for mode, noise in SMOLLM2.noise.items()},
+    )
 
 
 def calibrate(language_model: LanguageModel, samples: int = 8, length: int = 12) -> Geometry:
