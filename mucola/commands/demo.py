@@ -49,10 +49,10 @@ def command(arguments: Sequence[str]) -> None:
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
     parts = [
         ("Positive in tone", [*_shipped("positive", 0.9), exclude("\n")]),
-        (f"With the word \u201c{options.keyword}\u201d", [keyword(options.keyword)]),
+        (f"With the word \u201c{options.keyword}\u201d", [keyword(options.keyword), exclude("\n")]),
         ("Not toxic", [*_shipped("toxic", 0.01), exclude("\n")]),
     ]
-    parts = [(title, constraints) for title, constraints in parts if constraints[:-1] or title.startswith("With")]
+    parts = [(title, constraints) for title, constraints in parts if len(constraints) > 1]
     with Progress(*columns, transient=True, disable=not sys.stderr.isatty(), console=Console(stderr=True)) as bar:
         fetched = model_store.cached_path(MODEL) is not None
         total = 1 + 2 * SAMPLES * len(parts)
