@@ -10,7 +10,7 @@ from mucola.cli import parser
 
 if TYPE_CHECKING:
     from rich.console import Console
-    from rich.progress import Progress
+    from rich.progress import Progress, TaskID
 
     from mucola.constraints import Constraint
     from mucola.generations import Generation
@@ -42,18 +42,18 @@ def command(arguments: Sequence[str]) -> None:
     from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from mucola import model_store
-    from mucola.constraints import exclude, keyword
+    from mucola.constraints import classifier, exclude, keyword
     from mucola.sampler import load
 
     console = Console(width=None if sys.stdout.isatty() else 100)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    one_line = exclude("\n")
     parts = [
-        ("Positive in tone", [*_shipped("positive", 0.9), exclude("\n")]),
-        (f"With the word \u201c{options.keyword}\u201d", [keyword(options.keyword), exclude("\n")]),
-        ("Not toxic", [*_shipped("toxic", 0.01), exclude("\n")]),
+        ("Positive in tone", [classifier("positive") > 0.9, one_line]),
+        (f"With the word \u201c{options.keyword}\u201d", [keyword(options.keyword), one_line]),
+        ("Not toxic", [classifier("toxic") < 0.01, one_line]),
     ]
-    parts = [(title, constraints) for title, constraints in parts if len(constraints) > 1]
-    with Progress(*columns, transient=True, disable=not sys.stderr.isatty(), console=Console(stderr=True)) as bar:
+    with Progress(*columns, transient=True, disable=not sys.stdout.isatty(), console=console) as bar:
         fetched = model_store.cached_path(MODEL) is not None
         total = 1 + 2 * SAMPLES * len(parts)
         shown = bar.add_task(f"loading {MODEL}" if fetched else f"fetching {MODEL}, once", total=total)
@@ -68,23 +68,12 @@ def command(arguments: Sequence[str]) -> None:
     )
 
 
-def _shipped(label: str, threshold: float) -> list[Constraint]:
-    """The constraint on a shipped classifier, if it is there."""
-    from mucola.attribute_models import shipped
-    from mucola.constraints import classifier
-    from mucola.constraints.classifiers import KNOWN_LABELS
-
-    if KNOWN_LABELS[label] not in shipped():
-        return []
-    probability = classifier(label)
-    return [probability < threshold if label == "toxic" else probability > threshold]
-
-
 def _introduce(console: Console, prompt: str, length: int) -> None:
+    from rich.markup import escape
     from rich.panel import Panel
 
     text = (
-        f"SmolLM2-135M continues [bold]{prompt!r}[/] with {length} tokens: on the left as it likes, on the right\n"
+        f"SmolLM2-135M continues [bold]{escape(repr(prompt))}[/] with {length} tokens: on the left as it likes, on the right\n"
         "under a constraint. Nothing was fine-tuned; the sampler does it, and says how it got each text."
     )
     console.print(Panel(text, title="mucola", border_style="blue"))
@@ -93,7 +82,7 @@ def _introduce(console: Console, prompt: str, length: int) -> None:
 def _part(
     console: Console,
     bar: Progress,
-    shown: int,
+    shown: TaskID,
     sampler: Sampler,
     options: Options,
     title: str,
@@ -101,6 +90,7 @@ def _part(
 ) -> None:
     """One constraint: sample without and with it, and set the two side by side."""
     from rich.table import Table
+    from rich.text import Text
 
     from mucola.commands import show
     from mucola.pool import Request
@@ -113,12 +103,12 @@ def _part(
         done = []
         for sample in sampler.run(requests, options.seed):
             done.append(sample)
-            bar.advance(shown)  # type: ignore[arg-type]
+            bar.advance(shown)
         sides.append(sorted(done, key=lambda item: item.sample))
     plain, constrained = sides
     for item in plain:
         show.judge(sampler, item, constraints)
-    table = Table(title=f"[bold]{title}[/]", title_justify="left", expand=True, show_lines=True)
+    table = Table(title=Text(title, style="bold"), title_justify="left", expand=True, show_lines=True)
     table.add_column("plain", ratio=1)
     table.add_column("constrained", ratio=1)
     words = [options.keyword]

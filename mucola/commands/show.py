@@ -69,14 +69,14 @@ def constraint(name: str, value: ConstraintValue) -> tuple[Text, Text]:
     """A mark and the name, then the value in the user's terms."""
     holds = value["value"] <= value["threshold"]
     mark = Text("\u2713 " if holds else "\u2717 ", style="green" if holds else "red")
-    return mark.append(name, style="default"), Text(reading(name, value["value"]), style="dim")
+    return mark.append(name, style="default"), Text(reading(name, **value), style="dim")
 
 
-def reading(name: str, value: float) -> str:
-    """A value as people think of it: a probability for a classifier, there or not for a keyword.
+def reading(name: str, value: float, threshold: float) -> str:
+    """A value as people think of it: a probability for a classifier, a count for what must not be there.
 
-    >>> reading("positive > 0.9", 0.105)
-    'p = 0.90'
+    >>> reading("positive > 0.9", 0.105, 0.105), reading('exclude("war")', 2.0, 0.5), reading("mine", 1.5, 1.0)
+    ('p = 0.90', '2 found', 'f = 1.50, limit 1.00')
     """
     if name.endswith(tuple("0123456789")) and " > " in name:
         return f"p = {math.exp(-value):.2f}"
@@ -84,7 +84,7 @@ def reading(name: str, value: float) -> str:
         return f"p = {math.exp(value):.3f}"
     if name.startswith(("exclude", "no_repetition")):
         return f"{value:.0f} found"
-    return f"f = {value:.2f}"
+    return f"f = {value:.2f}, limit {threshold:.2f}"
 
 
 def legend(samples: Sequence[Generation]) -> Text:
