@@ -73,8 +73,8 @@ def _introduce(console: Console, prompt: str, length: int) -> None:
     from rich.panel import Panel
 
     text = (
-        f"SmolLM2-135M continues [bold]{escape(repr(prompt))}[/] with {length} tokens: on the left as it likes, on the right\n"
-        "under a constraint. Nothing was fine-tuned; the sampler does it, and says how it got each text."
+        f"SmolLM2-135M continues [bold]{escape(repr(prompt))}[/] with {length} tokens: on the left as it likes,\n"
+        "on the right under a constraint. Nothing was fine-tuned; the sampler does it, and says how it got each text."
     )
     console.print(Panel(text, title="mucola", border_style="blue"))
 
