@@ -46,13 +46,13 @@ def arguments_parser() -> Any:
 
 def add_constraints(made: Any) -> None:
     """The options that write constraints: shorthands, and the notation itself."""
-    made.add_argument("--keyword", type=list[str], default=[], action="append", help="a word that must appear; repeat")
-    made.add_argument("--exclude", type=list[str], default=[], action="append", help="a word that must not; repeat")
+    made.add_argument("--keyword", type=_words, default=[], action="append", help="a word that must appear; repeat")
+    made.add_argument("--exclude", type=_words, default=[], action="append", help="a word that must not; repeat")
     for label, sign in (("positive", ">"), ("negative", ">"), ("toxic", "<")):
         made.add_argument(f"--{label}", type=float | None, metavar="P", help=f"p({label}) {sign} P")
     made.add_argument(
         "--constraint",
-        type=list[str],
+        type=_words,
         default=[],
         action="append",
         help="any constraint, as written in Python; repeat",
@@ -71,9 +71,13 @@ def written_constraints(options: Any) -> list[str]:
     return found
 
 
-def _flat(values: Sequence[str | list[str]]) -> list[str]:
-    """Words that were given one by one on the command line, or as a list in YAML."""
-    return [word for value in values for word in ([value] if isinstance(value, str) else value)]
+def _words(given: str | list[str]) -> list[str]:
+    """One word from the command line, or a list of them from YAML."""
+    return [given] if isinstance(given, str) else given
+
+
+def _flat(values: Sequence[list[str]]) -> list[str]:
+    return [word for value in values for word in _words(value)]
 
 
 def draw(options: Any, constraints: Sequence[str]) -> list[Sample]:
