@@ -144,7 +144,7 @@ def test_the_built_in_model_is_a_language_model() -> None:
 
 
 def test_names_that_are_no_models_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
     with pytest.raises(MucolaError, match="did you mean 'smollm2-135m'"):
         model_store.load_causal_lm("smollm2-135")
     with pytest.raises(MucolaError, match="cannot be loaded"):
