@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MODEL = "smollm2-135m"
 SAMPLES = 3
+STEPS = 120
+"""Fewer than by default: nobody wants to wait for a chain that does not settle."""
 
 
 class Options(Protocol):
@@ -44,6 +46,7 @@ def command(arguments: Sequence[str]) -> None:
     from mucola import model_store
     from mucola.constraints import classifier, exclude, keyword
     from mucola.sampler import load
+    from mucola.settings import Settings
 
     console = Console(width=None if sys.stdout.isatty() else 100)
     columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
@@ -57,7 +60,7 @@ def command(arguments: Sequence[str]) -> None:
         fetched = model_store.cached_path(MODEL) is not None
         total = 1 + 2 * SAMPLES * len(parts)
         shown = bar.add_task(f"loading {MODEL}" if fetched else f"fetching {MODEL}, once", total=total)
-        sampler = load(MODEL)
+        sampler = load(MODEL, Settings(steps=STEPS))
         bar.advance(shown)
         _introduce(console, options.prompt, options.length)
         for title, constraints in parts:
