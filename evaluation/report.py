@@ -200,7 +200,7 @@ def _figures(results: Results) -> list[Figure]:
     control = next(measure for measure in suite.measures if measure.key == suite.control)
     figures = []
     points = [
-        (run.name, _triple(run, "perplexity"), _triple(run, control.key))
+        (run.name, _triple(run, "perplexity"), _triple(run, control.key, 100 if control.percent else 1))
         for run in runs
         if "perplexity" in run.estimates and control.key in run.estimates
     ]
@@ -241,9 +241,9 @@ def _figures(results: Results) -> list[Figure]:
     return figures + _convergence(runs)
 
 
-def _triple(run: Measured, key: str) -> tuple[float, float, float]:
+def _triple(run: Measured, key: str, unit: int = 1) -> tuple[float, float, float]:
     estimate = run.estimates[key]
-    return estimate.value, estimate.low, estimate.high
+    return unit * estimate.value, unit * estimate.low, unit * estimate.high
 
 
 def _convergence(runs: Sequence[Measured]) -> list[Figure]:
