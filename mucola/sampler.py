@@ -8,7 +8,7 @@ seed, its prompt and its sample index alone, never on the company it keeps.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
@@ -43,8 +43,6 @@ class Sampler:
         self.language_model = language_model
         self.settings = settings or Settings()
         self.dynamics = calibration.dynamics(language_model, self.settings)
-        self.on_step: Callable[[], None] | None = None
-        """Called after every step of the batch: for progress bars."""
 
     def sample(
         self,
@@ -56,12 +54,18 @@ class Sampler:
         trace: bool = False,
     ) -> list[Sample]:
         """``num_samples`` continuations of ``prompt``, each of ``length`` tokens, under the constraints."""
+        requests = self.requests(prompt, length, num_samples, constraints)
+        return sorted(self.run(requests, seed, trace), key=lambda done: done.sample)
+
+    def requests(
+        self, prompt: str, length: int, num_samples: int, constraints: Iterable[str | Constraint] = ()
+    ) -> list[Request]:
+        """What ``run`` takes, for ``num_samples`` continuations of one prompt."""
         if num_samples < 1:
             raise MucolaError(f"The number of samples must be at least 1, not {num_samples}.")
         made = parse_all(constraints)
         start = Prompt.of(prompt, self.language_model)
-        requests = [Request(start, length, made, index) for index in range(num_samples)]
-        return sorted(self.run(requests, seed, trace), key=lambda done: done.sample)
+        return [Request(start, length, made, index) for index in range(num_samples)]
 
     def run(self, requests: Iterable[Request], seed: int = 0, trace: bool = False) -> Iterator[Sample]:
         """Finished samples, in the order in which they finish; requests are taken as there is room."""
@@ -93,8 +97,6 @@ class Sampler:
                         waiting.append(stopped.task)
                     else:
                         yield outcome
-            if self.on_step:
-                self.on_step()
             if exhausted and not waiting and not any(pools.values()):
                 return
 

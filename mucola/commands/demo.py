@@ -96,13 +96,10 @@ def _part(
     from rich.text import Text
 
     from mucola.commands import show
-    from mucola.pool import Request
-    from mucola.prompts import Prompt
 
-    prompt = Prompt.of(options.prompt, sampler.language_model)
     sides: list[list[Generation]] = []
     for wanted in ([], constraints):
-        requests = [Request(prompt, options.length, wanted, index) for index in range(SAMPLES)]
+        requests = sampler.requests(options.prompt, options.length, SAMPLES, wanted)
         done = []
         for sample in sampler.run(requests, options.seed):
             done.append(sample)

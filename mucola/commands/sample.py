@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 def command(arguments: Sequence[str]) -> None:
     """Entry point of ``mucola sample``."""
-    options = arguments_parser().parse_args(list(arguments))
-    constraints = written_constraints(options)
-    samples = draw(options, constraints)
+    made = arguments_parser()
+    options = made.instantiate_classes(made.parse_args(list(arguments)))
+    samples = draw(options, written_constraints(options))
     if options.output:
         _write(samples, Path(options.output))
     if options.trace:
@@ -85,34 +85,21 @@ def draw(options: Any, constraints: Sequence[str]) -> list[Sample]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from mucola.constraints import parse_all
-    from mucola.pool import Request
-    from mucola.prompts import Prompt
     from mucola.sampler import load
 
     made = parse_all(constraints)
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.completed:.0f}/{task.total:.0f}"))
     with Progress(*columns, TimeElapsedColumn(), transient=True, disable=not sys.stderr.isatty()) as bar:
         loading = bar.add_task(f"loading {options.model}", total=None)
-        sampler = load(options.model, settings(options))
+        sampler = load(options.model, options.sampling)
         bar.remove_task(loading)
-        if options.num_samples < 1:
-            raise MucolaError(f"The number of samples must be at least 1, not {options.num_samples}.")
         shown = bar.add_task("sampling", total=options.num_samples)
-        prompt = Prompt.of(options.prompt, sampler.language_model)
-        requests = [Request(prompt, options.length, made, index) for index in range(options.num_samples)]
+        requests = sampler.requests(options.prompt, options.length, options.num_samples, made)
         done = []
         for sample in sampler.run(requests, options.seed, trace=bool(options.trace)):
             done.append(sample)
             bar.advance(shown)
     return sorted(done, key=lambda sample: sample.sample)
-
-
-def settings(options: Any) -> Any:
-    """The ``--sampling`` options as ``Settings``."""
-    from mucola.settings import Settings
-
-    parsed = options.sampling
-    return parsed if isinstance(parsed, Settings) else arguments_parser().instantiate_classes(options).sampling
 
 
 def _show(samples: Sequence[Sample], keywords: Sequence[str]) -> None:

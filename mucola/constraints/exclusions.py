@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from mucola.constraints.base import Constraint
-from mucola.constraints.words import appears, spelling, whole_word
+from mucola.constraints.words import appears, spelling
 from mucola.errors import MucolaError
 from mucola.language_model import LanguageModel
 from mucola.prompts import Sequences
@@ -108,11 +108,3 @@ def exclude(*words: str) -> Constraint:
 def no_repetition(n: int = 3) -> Constraint:
     """No sequence of ``n`` tokens may appear twice."""
     return NoRepetition(n)
-
-
-def contradiction(keywords: Sequence[str], excluded: Sequence[str]) -> str | None:
-    """A keyword that contains an excluded word, if there is one."""
-    for keyword in keywords:
-        if any(whole_word(word).search(keyword) for word in excluded):
-            return keyword
-    return None

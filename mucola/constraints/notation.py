@@ -17,8 +17,9 @@ from typing import Any
 from mucola.constraints.base import Constraint
 from mucola.constraints.classifiers import Probability, classifier, most_likely
 from mucola.constraints.contrasts import contrast, generative, prompt
-from mucola.constraints.exclusions import Exclude, contradiction, exclude, no_repetition
+from mucola.constraints.exclusions import Exclude, exclude, no_repetition
 from mucola.constraints.keywords import Keyword, keyword
+from mucola.constraints.words import appears
 from mucola.errors import MucolaError
 from mucola.names import unknown
 
@@ -79,5 +80,5 @@ def _build(node: ast.expr) -> Any:
 def _refuse_contradictions(constraints: list[Constraint]) -> None:
     excluded = [word for item in constraints if isinstance(item, Exclude) for word in item.words]
     for item in constraints:
-        if isinstance(item, Keyword) and all(contradiction([form], excluded) for form in item.forms):
+        if isinstance(item, Keyword) and all(appears(excluded, "", form) for form in item.forms):
             raise MucolaError(f"{item} cannot hold together with the exclusion of its own words; drop one of the two.")
