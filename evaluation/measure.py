@@ -52,6 +52,9 @@ class Measured:
     control: array[float] = field(default_factory=lambda: array("d"))
     perplexities: array[float] = field(default_factory=lambda: array("d"))
     lengths: Counter[int] = field(default_factory=Counter)
+    """How many samples have so many tokens."""
+    first_of_length: dict[int, tuple[str, int]] = field(default_factory=dict)
+    """Prompt and number of the first sample of each length, so that a message can point at it."""
     samples: list[Sample] = field(default_factory=list)
     traces: list[Generation] = field(default_factory=list)
     steered_by: list[str] = field(default_factory=list)
@@ -214,9 +217,10 @@ def _note_gap(
     if allow_gaps or {*_RECORDED, "source"} & set(measure.needs):
         return
     what = " and ".join(repr(name) for name in measure.needs if name != "text")
+    prompt_id, sample = generation.prompt_id, generation.sample
     raise MucolaError(
-        f"{run.where(generation.prompt_id)}: sample {generation.sample} of prompt {generation.prompt_id!r} has no "
-        f"{what}. Put it right, or count such samples as gaps with --allow_gaps."
+        f"{run.where(prompt_id, sample)}: sample {sample} of prompt {prompt_id!r} has no {what}. Put it right, "
+        "or count such samples as gaps with --allow_gaps."
     )
 
 
@@ -242,7 +246,9 @@ def _collect(
     for index, generation in enumerate(group):
         measured.sources[generation.source] += 1
         if generation.tokens is not None:
-            measured.lengths[len(generation.tokens)] += 1
+            length = len(generation.tokens)
+            measured.lengths[length] += 1
+            measured.first_of_length.setdefault(length, (generation.prompt_id, generation.sample))
         value = columns[suite.control_column][index]
         if value is not None:
             measured.control.append(value)

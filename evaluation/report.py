@@ -14,6 +14,7 @@ from typing import Any
 from markupsafe import Markup
 
 from evaluation import plots
+from evaluation.lengths import differing_lengths, mixed_lengths
 from evaluation.measure import Judges, Measured, Sample
 from evaluation.pages import render
 from evaluation.suites import SAMPLER, Options, Suite
@@ -77,18 +78,12 @@ def notes(results: Results) -> list[str]:
                 "what it was optimised for, not evidence. Score it with another."
             )
         if len(run.lengths) > 1:
-            found.append(
-                f"The samples of {run.name} have {min(run.lengths)} to {max(run.lengths)} tokens; "
-                "perplexity, dist-n and toxicity all depend on length."
-            )
+            found.append(mixed_lengths(run))
         for measure in results.suite.measures:
             gaps, known = run.gaps[measure.key], run.estimates.get(measure.key)
             if gaps and known:
                 found.append(f"{measure.title} of {run.name}: {gaps} of {len_samples(run)} samples have no score.")
-    spans = {(min(run.lengths), max(run.lengths)) for run in results.runs if run.lengths}
-    if len(spans) > 1:
-        found.append("The runs differ in the length of their samples; their numbers are not comparable.")
-    return found
+    return found + differing_lengths(results.runs)
 
 
 def len_samples(run: Measured) -> int:

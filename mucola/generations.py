@@ -178,10 +178,17 @@ class Run:
         """Number of samples of each prompt."""
         return dict(self._sizes)
 
-    def where(self, prompt_id: str) -> str:
-        """File and line of a prompt's first sample, for messages."""
-        place = self._places[prompt_id][0]
-        return _where(self.files[place.file], place.line)
+    def where(self, prompt_id: str, sample: int | None = None) -> str:
+        """File and line of a sample, or of a prompt's first one, for messages."""
+        for place in self._places[prompt_id]:
+            path = self.files[place.file]
+            if sample is None:
+                return _where(path, place.line)
+            with path.open("rb") as file:
+                file.seek(place.offset)
+                if any(g.sample == sample for g in _parse(file.readline(), path, place.line, known_good=True)):
+                    return _where(path, place.line)
+        raise KeyError((prompt_id, sample))
 
     def trace_path(self, generation: Generation) -> Path | None:
         """Where the trace of a sample is, if it has one."""

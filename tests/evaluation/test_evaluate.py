@@ -156,7 +156,7 @@ def test_gaps_are_errors_or_counted(tmp_path: Path) -> None:
     made = generations(0.5)
     made[4] = replace(made[4], keywords=None)
     run = write_run(tmp_path / "r", made)
-    with pytest.raises(MucolaError, match=r"generations\.jsonl, line 4: sample 1 of prompt '1' has no 'keywords'"):
+    with pytest.raises(MucolaError, match=r"generations\.jsonl, line 5: sample 1 of prompt '1' has no 'keywords'"):
         evaluate([run], Options("keywords", **LIGHT))
     results = evaluate([run], Options("keywords", **LIGHT), allow_gaps=True)
     assert results.runs[0].gaps["keyword_count"] == 1
@@ -167,13 +167,17 @@ def test_gaps_are_errors_or_counted(tmp_path: Path) -> None:
 
 
 def test_lengths_that_differ_are_said(tmp_path: Path) -> None:
+    """With file and line of the very sample, which is not its prompt's first one."""
     made = generations(0.5)
-    made[0] = replace(made[0], tokens=[1, 2])
-    results = evaluate([write_run(tmp_path / "a", made), run_folder(tmp_path / "b")], Options("keywords", **LIGHT))
+    made[4] = replace(made[4], tokens=[1, 2])
+    short = [replace(g, tokens=[1, 2, 3]) for g in generations(0.5)]
+    runs = [write_run(tmp_path / "a", made), run_folder(tmp_path / "b"), write_run(tmp_path / "c", short)]
+    results = evaluate(runs, Options("keywords", **LIGHT))
     assert "length:2-9" in results.runs[0].estimates["dist_1"].signature
-    said = " ".join(notes(results))
-    assert "samples of a have 2 to 9 tokens" in said
-    assert "The runs differ in the length" in said
+    mixed, differing = notes(results)
+    assert "a/generations.jsonl, line 5: sample 1 of prompt '1' has 2 tokens, most of a have 9: 1 of 12" in mixed
+    assert "c/generations.jsonl, line 1: sample 0 of prompt '0' has 3 tokens" in differing
+    assert "not comparable" in differing
 
 
 def test_uneven_samples_and_different_prompts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -268,8 +272,8 @@ def test_memory_stays_flat_and_samples_are_drawn(tmp_path: Path, monkeypatch: py
 
 def test_a_sample_without_keywords_is_a_gap(tmp_path: Path) -> None:
     made = generations(0.5)
-    made[0] = replace(made[0], keywords=[])
-    with pytest.raises(MucolaError, match="line 1: sample 0 of prompt '0' has no 'keywords'"):
+    made[1] = replace(made[1], keywords=[])
+    with pytest.raises(MucolaError, match="line 2: sample 1 of prompt '0' has no 'keywords'"):
         evaluate([write_run(tmp_path / "r", made)], Options("keywords", **LIGHT))
 
 
