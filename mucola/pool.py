@@ -5,14 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from mucola import langevin, selection
 from mucola.constraints import Constraint
+from mucola.errors import MucolaError
 from mucola.langevin import Batch, Chain, Dynamics, Info, State
 from mucola.language_model import LanguageModel
+from mucola.memory import Room
 from mucola.prompts import Prompt
 from mucola.selection import Best
 from mucola.trace import Trace
@@ -27,6 +30,28 @@ class Request:
     length: int
     constraints: Sequence[Constraint] = ()
     sample: int = 0
+
+    def prepare(self, language_model: LanguageModel) -> None:
+        """Get the constraints ready, once each, and refuse what cannot be done before work is spent on it."""
+        self.prompt.require_room(self.length, language_model)
+        needed = self.least_tokens(language_model)
+        if needed > self.length:
+            words = ", ".join(item.name for item in self.constraints if item.least_tokens())
+            raise MucolaError(
+                f"{words}: {needed} tokens are needed and the text has only {self.length}; make it longer."
+            )
+
+    def least_tokens(self, language_model: LanguageModel) -> int:
+        """The shortest text that has room for what the constraints ask for."""
+        for item in self.constraints:
+            if _prepared.get(item) is not language_model:
+                item.prepare(language_model)
+                _prepared[item] = language_model
+        return sum(item.least_tokens() for item in self.constraints)
+
+
+_prepared: WeakKeyDictionary[Constraint, LanguageModel] = WeakKeyDictionary()
+"""Which constraints are ready, and for what."""
 
 
 @dataclass
@@ -69,12 +94,17 @@ class Pool:
     def __len__(self) -> int:
         return len(self.tasks)
 
-    def add(self, tasks: Sequence[Task], generators: Sequence[torch.Generator], tokens: Tensor) -> None:
+    def add(self, tasks: Sequence[Task], generators: Sequence[torch.Generator], tokens: Tensor, room: Room) -> None:
         """Start a chain for each task at its row of ``tokens``."""
         before = time.perf_counter()
         made = zip(tasks, generators, strict=True)
         chains = [Chain(task.request.prompt, task.request.constraints, generator) for task, generator in made]
-        state = langevin.init(Batch(self.language_model, chains), tokens, self.dynamics)
+
+        def init(rows: range) -> State:
+            part = slice(rows.start, rows.stop)
+            return langevin.init(Batch(self.language_model, chains[part]), tokens[part], self.dynamics)
+
+        state = State.join(room.parts(len(chains), init, generators))
         best = Best.none(tokens)
         share = (time.perf_counter() - before) / len(tasks)
         for row, (task, chain) in enumerate(zip(tasks, chains, strict=True)):
@@ -90,14 +120,23 @@ class Pool:
         self.tasks += tasks
         self.batch = Batch(self.language_model, [*self.batch.chains, *chains])
 
-    def step(self) -> list[Stopped]:
-        """Move every chain once; those that stopped leave the pool."""
+    def step(self, room: Room) -> list[Stopped]:
+        """Move every chain once, as many together as there is room for; those that stopped leave the pool."""
         before = time.perf_counter()
-        self.state, info = langevin.step(self.batch, self.state, self.dynamics)
+        parts = room.parts(len(self), self._step, [chain.generator for chain in self.batch.chains])
+        self.state = State.join([state for state, _ in parts])
+        info = Info(*(torch.cat(fields) for fields in zip(*(info for _, info in parts), strict=True)))
         self.best = selection.consider(self.best, self.state)
         self._count(info, (time.perf_counter() - before) / len(self))
         over = selection.converged(self.state, self.dynamics.step_size.steps) | (self.state.step >= self.steps)
         return self._remove(over | ~self.state.finite)
+
+    def _step(self, rows: range) -> tuple[State, Info]:
+        if len(rows) == len(self):
+            return langevin.step(self.batch, self.state, self.dynamics)
+        part = Batch(self.language_model, self.batch.chains[rows.start : rows.stop])
+        state = _select(self.state, torch.arange(rows.start, rows.stop, device=self.state.tokens.device), part)
+        return langevin.step(part, state, self.dynamics)
 
     def _count(self, info: Info, seconds: float) -> None:
         for row, (task, evaluated) in enumerate(zip(self.tasks, info.evaluated.tolist(), strict=True)):
@@ -117,7 +156,18 @@ class Pool:
             for row in over.nonzero().squeeze(1).tolist()
         ]
         stay = (~over).nonzero().squeeze(1)
-        self.state, self.best = self.state.select(stay), self.best.select(stay)
         self.tasks = [self.tasks[row] for row in stay.tolist()]
         self.batch = Batch(self.language_model, [self.batch.chains[row] for row in stay.tolist()])
+        self.state, self.best = _select(self.state, stay, self.batch), self.best.select(stay)
         return stopped
+
+
+def _select(state: State, rows: Tensor, batch: Batch) -> State:
+    """Some of the chains, with as many columns for constraints as their own batch has."""
+    chosen, columns = state.select(rows), batch.columns
+    return chosen._replace(
+        values=chosen.values[:, :columns],
+        holds=chosen.holds[:, :columns],
+        multipliers=chosen.multipliers[:, :columns],
+        gradients=chosen.gradients[:, : 1 + columns],
+    )

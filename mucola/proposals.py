@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from mucola.language_model import LanguageModel
+from mucola.memory import Room
 from mucola.pool import Request, Task
 from mucola.randomness import stream
 from mucola.settings import Settings
@@ -30,6 +31,22 @@ def draw(
     return check(language_model, [item.prompt for item in requests], [item.constraints for item in requests], tokens)
 
 
+def draw_in(
+    room: Room,
+    language_model: LanguageModel,
+    requests: Sequence[Request],
+    uniforms: Sequence[Tensor],
+    nucleus: float,
+) -> list[Check]:
+    """The same, as many at once as there is room for."""
+
+    def work(rows: range) -> list[Check]:
+        part = slice(rows.start, rows.stop)
+        return draw(language_model, requests[part], uniforms[part], nucleus)
+
+    return [found for part in room.parts(len(requests), work) for found in part]
+
+
 def budget(request: Request, settings: Settings) -> int:
     """How many proposals a request is worth.
 
@@ -40,19 +57,22 @@ def budget(request: Request, settings: Settings) -> int:
     return settings.proposals if chance * settings.proposals >= 1 else 1
 
 
-def propose(language_model: LanguageModel, tasks: Sequence[Task], settings: Settings, seed: int) -> list[Check | None]:
+def propose(
+    language_model: LanguageModel, tasks: Sequence[Task], settings: Settings, seed: int, room: Room
+) -> list[Check | None]:
     """For each task the first proposal that passes, or None; the best of the others is kept in the task."""
     streams = [stream(seed, task.request.prompt.id, task.request.sample, "proposal") for task in tasks]
     left = [budget(task.request, settings) for task in tasks]
     passed: list[Check | None] = [None] * len(tasks)
     while open_ := [index for index in range(len(tasks)) if passed[index] is None and left[index] > 0]:
-        each = max(1, settings.batch_size // len(open_))
+        each = max(1, room.size // len(open_))
         rows = [index for index in open_ for _ in range(min(each, left[index]))]
         uniforms = [torch.rand(tasks[index].request.length, generator=streams[index]) for index in rows]
         for length in sorted({len(row) for row in uniforms}):
             same = [at for at, row in enumerate(uniforms) if len(row) == length]
             before = time.perf_counter()
-            drawn = draw(
+            drawn = draw_in(
+                room,
                 language_model,
                 [tasks[rows[at]].request for at in same],
                 [uniforms[at] for at in same],

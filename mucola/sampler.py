@@ -20,9 +20,10 @@ from mucola.constraints import Constraint, parse_all
 from mucola.errors import MucolaError
 from mucola.generations import Generation
 from mucola.language_model import LanguageModel
+from mucola.memory import Room, chains_that_fit
 from mucola.pool import Pool, Request, Stopped, Task
 from mucola.prompts import Prompt
-from mucola.proposals import draw, propose
+from mucola.proposals import draw, draw_in, propose
 from mucola.randomness import stream
 from mucola.settings import Settings
 from mucola.trace import Trace
@@ -69,17 +70,18 @@ class Sampler:
 
     def run(self, requests: Iterable[Request], seed: int = 0, trace: bool = False) -> Iterator[Sample]:
         """Finished samples, in the order in which they finish; requests are taken as there is room."""
-        source, exhausted, prepared = iter(requests), False, set[int]()
+        source, exhausted = iter(requests), False
+        room = Room(self.settings.batch_size or chains_that_fit(self.language_model))
         waiting: deque[Task] = deque()
         pools: dict[int, Pool] = {}
         while True:
-            room = self.settings.batch_size - len(waiting) - sum(len(pool) for pool in pools.values())
-            arrived = [Task(request) for request in islice(source, room)]
-            exhausted = len(arrived) < room
+            free = room.size - len(waiting) - sum(len(pool) for pool in pools.values())
+            arrived = [Task(request) for request in islice(source, max(0, free))]
+            exhausted = len(arrived) < free
             for task in arrived:
-                self._prepare(task.request, prepared)
+                task.request.prepare(self.language_model)
             if self.settings.mode == "fast" and arrived:
-                passed = propose(self.language_model, arrived, self.settings, seed)
+                passed = propose(self.language_model, arrived, self.settings, seed, room)
                 for task, found in zip(arrived, passed, strict=True):
                     if found is None:
                         waiting.append(task)
@@ -88,10 +90,10 @@ class Sampler:
             else:
                 waiting.extend(arrived)
             if waiting:
-                self._start(list(waiting), pools, seed, trace)
+                self._start(list(waiting), pools, seed, trace, room)
                 waiting.clear()
             for pool in pools.values():
-                for stopped in pool.step() if pool else ():
+                for stopped in pool.step(room) if pool else ():
                     outcome = self._judge(stopped, seed)
                     if outcome is None:
                         waiting.append(stopped.task)
@@ -100,31 +102,17 @@ class Sampler:
             if exhausted and not waiting and not any(pools.values()):
                 return
 
-    def _prepare(self, request: Request, prepared: set[int]) -> None:
-        """Refuse what cannot be done before any work is spent on it."""
-        request.prompt.require_room(request.length, self.language_model)
-        for item in request.constraints:
-            if id(item) not in prepared:
-                item.prepare(self.language_model)
-                prepared.add(id(item))
-        needed = sum(item.least_tokens() for item in request.constraints)
-        if needed > request.length:
-            words = ", ".join(item.name for item in request.constraints if item.least_tokens())
-            raise MucolaError(
-                f"{words}: {needed} tokens are needed and the text has only {request.length}; make it longer."
-            )
-
-    def _start(self, tasks: Sequence[Task], pools: dict[int, Pool], seed: int, trace: bool) -> None:
+    def _start(self, tasks: Sequence[Task], pools: dict[int, Pool], seed: int, trace: bool, room: Room) -> None:
         """Begin a chain for each task, in the pool of its length."""
         for length in sorted({task.request.length for task in tasks}):
             same = [task for task in tasks if task.request.length == length]
             streams = [self._stream(task, seed, "chain") for task in same]
-            tokens = self._starting_tokens(same, streams)
+            tokens = self._starting_tokens(same, streams, room)
             if length not in pools:
                 pools[length] = Pool(self.language_model, self.dynamics, self.settings.steps, trace)
-            pools[length].add(same, streams, tokens)
+            pools[length].add(same, streams, tokens, room)
 
-    def _starting_tokens(self, tasks: Sequence[Task], streams: Sequence[torch.Generator]) -> Tensor:
+    def _starting_tokens(self, tasks: Sequence[Task], streams: Sequence[torch.Generator], room: Room) -> Tensor:
         table, length = self.language_model.table, tasks[0].request.length
         start = self.settings.start or ("random" if self.settings.mode == "faithful" else "nucleus")
         if start == "random":
@@ -136,7 +124,7 @@ class Sampler:
         # A first chain begins at its best proposal, a restarted one at a new nucleus sample.
         uniforms = [torch.rand(length, generator=generator) for generator in streams]
         nucleus = 0.0 if start == "greedy" else self.settings.nucleus
-        drawn = draw(self.language_model, [task.request for task in tasks], uniforms, nucleus)
+        drawn = draw_in(room, self.language_model, [task.request for task in tasks], uniforms, nucleus)
         rows = [
             task.rejected.tokens if task.rejected and not task.restarts and start == "nucleus" else found.tokens
             for task, found in zip(tasks, drawn, strict=True)

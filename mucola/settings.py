@@ -34,8 +34,8 @@ class Settings:
     """Probability mass that nucleus samples are drawn from."""
     start: Start | None = None
     """Where chains begin; by default at random tokens when ``faithful``, at the best proposal when ``fast``."""
-    batch_size: int = 24
-    """Chains that advance together; one that finishes makes room for the next."""
+    batch_size: int | None = None
+    """Chains that advance together, as many as memory allows by default; one that finishes makes room for the next."""
     step_size: StepSize | None = None
     """By default what suits the model, see ``mucola.calibration``."""
     noise: Noise | None = None
@@ -49,7 +49,7 @@ class Settings:
                 choices = ", ".join(str(choice) for choice in known if choice)
                 raise MucolaError(f"The {name} is one of {choices}, not {getattr(self, name)!r}.")
         for name, least in (("steps", 1), ("restarts", 0), ("proposals", 1), ("batch_size", 1)):
-            if getattr(self, name) < least:
-                raise MucolaError(f"{name} must be at least {least}, not {getattr(self, name)}.")
+            if (value := getattr(self, name)) is not None and value < least:
+                raise MucolaError(f"{name} must be at least {least}, not {value}.")
         if not 0 <= self.nucleus <= 1:
             raise MucolaError(f"The nucleus is a probability between 0 and 1, not {self.nucleus}.")
