@@ -47,6 +47,8 @@ class Generation:
     source: str
     """Where the text came from: ``ancestral``, ``langevin``, ``fallback``, or the name of a baseline."""
     tokens: list[int] | None = None
+    constrained: int | None = None
+    """How many of the tokens were made under the constraints, if plain ones follow."""
     satisfied: bool | None = None
     """Every constraint held on the tokens."""
     verified: bool | None = None
@@ -74,6 +76,7 @@ _KINDS: dict[str, tuple[type, ...]] = {
     "text": (str,),
     "source": (str,),
     "tokens": (list,),
+    "constrained": (int,),
     "satisfied": (bool,),
     "verified": (bool,),
     "values": (dict,),
