@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Protocol
 
 from mucola.generations import Generation
 from mucola.language_model import LanguageModel
+from mucola.memory import chains_that_fit
 from mucola.pool import Request
 from mucola.sampler import Sampler
 from mucola.settings import Settings
@@ -35,6 +37,10 @@ class Method(ABC):
     def decoder(self, language_model: LanguageModel) -> Decoder:
         """Get ready to sample from a language model; raise ``MucolaError`` if the two cannot work together."""
 
+    def sharing(self, most: int) -> Method:
+        """The same, taking at most ``most`` requests at a time, so that no rank takes more than its share."""
+        return self
+
     def steering(self) -> list[str]:
         """Names of the attribute models that steer, besides those in the constraints."""
         return []
@@ -43,9 +49,36 @@ class Method(ABC):
 class MuCoLa(Method):
     """Langevin dynamics on embeddings under Lagrange multipliers."""
 
-    def __init__(self, sampling: Settings | None = None) -> None:
+    def __init__(self, sampling: Settings | None = None, trace: bool = False) -> None:
+        """
+        Args:
+            sampling: How chains move and when they stop.
+            trace: Keep every step of every chain, in the run's folder.
+        """
         self.sampling = sampling or Settings()
+        self.trace = trace
+        self.most: int | None = None
+
+    def sharing(self, most: int) -> Method:
+        other = MuCoLa(self.sampling, self.trace)
+        other.most = most
+        return other
 
     def decoder(self, language_model: LanguageModel) -> Decoder:
         """The sampler, which is a decoder already."""
-        return Sampler(language_model, self.sampling)
+        settings = self.sampling
+        if self.most is not None:
+            room = settings.batch_size or chains_that_fit(language_model)
+            settings = replace(settings, batch_size=max(1, min(room, self.most)))
+        sampler = Sampler(language_model, settings)
+        return _Traced(sampler) if self.trace else sampler
+
+
+class _Traced:
+    """A sampler that keeps the traces of its chains."""
+
+    def __init__(self, sampler: Sampler) -> None:
+        self.sampler = sampler
+
+    def run(self, requests: Iterable[Request], seed: int = 0) -> Iterator[Generation]:
+        return self.sampler.run(requests, seed, trace=True)

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 COMMANDS = {
     "demo": ("mucola.commands.demo", "see plain samples beside constrained ones, on a real model"),
     "sample": ("mucola.commands.sample", "continue a prompt under constraints"),
+    "decode": ("decoding.command", "continue many prompts under constraints, on one device or many"),
     "evaluate": ("evaluation.command", "measure runs side by side and write a report"),
     "models": ("mucola.commands.models", "list, fetch and locate the built-in models"),
     "train": ("constraints_training.command", "train attribute models, and tell how good one is"),
