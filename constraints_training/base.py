@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ HISTORY_EVERY = 10
 """Steps between the points of the learning curve."""
 
 
-class AttributeTraining(lightning.LightningModule):
+class AttributeTraining(lightning.LightningModule, ABC):
     """Base of the trainings. A subclass builds its network, gives a loss, and writes its checkpoint.
 
     Args:
@@ -45,26 +46,20 @@ class AttributeTraining(lightning.LightningModule):
         self.lm_name, self.labels = lm, list(labels)
         self.learning_rate, self.warmup, self.weight_decay, self.seed = learning_rate, warmup, weight_decay, seed
         self.history: list[dict[str, float]] = []
-        self.dev_metrics = classification(self.labels, prefix="dev_")
-        self.test_metrics = classification(self.labels, prefix="test_")
         # Only trained weights are in a checkpoint; the frozen ones come from the language model.
         self.strict_loading = False
 
+    @abstractmethod
     def build(self) -> None:
         """Make the network."""
-        raise NotImplementedError
 
+    @abstractmethod
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
         """The training loss of a batch: a mean over its texts."""
-        raise NotImplementedError
 
-    def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        """Class logits (texts, classes) of whole texts."""
-        raise NotImplementedError
-
+    @abstractmethod
     def export(self, folder: Path) -> None:
         """Write the checkpoint folder that :func:`mucola.attribute_models.load_attribute_model` reads."""
-        raise NotImplementedError
 
     def configure_model(self) -> None:
         """Called by Lightning, also for validation and test; the network is made once."""
@@ -86,30 +81,20 @@ class AttributeTraining(lightning.LightningModule):
             self.history.append({"step": self.global_step, "train_loss": outputs["loss"].item()})
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
-        self._measure(batch, self.dev_metrics, "dev_loss")
+        self.measure(batch, "dev")
 
     def test_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
-        self._measure(batch, self.test_metrics, "test_loss")
+        self.measure(batch, "test")
 
-    def _measure(self, batch: dict[str, Tensor], metrics: Any, name: str) -> None:
-        logits = self.logits(batch["tokens"], batch["mask"]).float()
-        loss = torch.nn.functional.cross_entropy(logits, batch["labels"])
-        metrics.update(logits.softmax(dim=-1), batch["labels"])
-        self.log(name, loss, on_epoch=True, batch_size=len(logits), sync_dist=True)
+    def measure(self, batch: dict[str, Tensor], part: str) -> None:
+        """Log what is measured on a batch of the data's ``part``: its loss."""
+        self.log(f"{part}_loss", self.loss(batch), on_epoch=True, batch_size=len(batch["labels"]), sync_dist=True)
 
     def on_validation_epoch_end(self) -> None:
-        self._log_metrics(self.dev_metrics)
         if not self.trainer.sanity_checking and self.trainer.state.fn == "fit":
             measured = {name: value.item() for name, value in self.trainer.callback_metrics.items()}
             dev = {name: value for name, value in measured.items() if name.startswith("dev_")}
             self.history.append({"step": self.global_step, **dev})
-
-    def on_test_epoch_end(self) -> None:
-        self._log_metrics(self.test_metrics)
-
-    def _log_metrics(self, metrics: Any) -> None:
-        self.log_dict(metrics.compute())
-        metrics.reset()
 
     def configure_optimizers(self) -> Any:
         trained = [weight for weight in self.parameters() if weight.requires_grad]
@@ -132,3 +117,38 @@ class AttributeTraining(lightning.LightningModule):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         # A resumed run takes its history over; one that looks back at its best checkpoint keeps its own.
         self.history = self.history or list(checkpoint["history"])
+
+
+class ClassifyingTraining(AttributeTraining):
+    """Training of a model that tells classes apart: accuracy and its kin are measured."""
+
+    @abstractmethod
+    def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Class logits (texts, classes) of whole texts."""
+
+    def configure_model(self) -> None:
+        if not hasattr(self, "metrics"):
+            parts = {part: classification(self.labels, prefix=f"{part}_") for part in ("dev", "test")}
+            self.metrics = torch.nn.ModuleDict(parts)
+        super().configure_model()
+
+    def measure(self, batch: dict[str, Tensor], part: str) -> None:
+        """Log the loss of telling apart, and keep what the part's metrics need."""
+        logits = self.logits(batch["tokens"], batch["mask"]).float()
+        self._metrics(part).update(logits.softmax(dim=-1), batch["labels"])
+        loss = torch.nn.functional.cross_entropy(logits, batch["labels"])
+        self.log(f"{part}_loss", loss, on_epoch=True, batch_size=len(logits), sync_dist=True)
+
+    def on_validation_epoch_end(self) -> None:
+        self._log_metrics("dev")
+        super().on_validation_epoch_end()
+
+    def on_test_epoch_end(self) -> None:
+        self._log_metrics("test")
+
+    def _log_metrics(self, part: str) -> None:
+        self.log_dict(self._metrics(part).compute())
+        self._metrics(part).reset()
+
+    def _metrics(self, part: str) -> Any:
+        return self.metrics[part]

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from constraints_training.base import AttributeTraining
+from constraints_training.base import ClassifyingTraining
 from constraints_training.projection import start_projection
 from mucola import model_store
 from mucola.attribute_models import EmbeddingClassifier, EmbeddingClassifierConfig, load_attribute_model
@@ -20,7 +20,7 @@ from mucola.errors import MucolaError
 from mucola.packages import quiet_transformers
 
 
-class ClassifierTraining(AttributeTraining):
+class ClassifierTraining(ClassifyingTraining):
     """An encoder (RoBERTa, BERT, ...) that reads the language model's frozen table through a learned projection.
 
     Args:

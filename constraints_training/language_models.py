@@ -8,7 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from constraints_training.base import AttributeTraining
+from constraints_training.base import AttributeTraining, ClassifyingTraining
 from mucola import model_store
 from mucola.attribute_models import AdaptedLMConfig, save_adapted_lm
 from mucola.attribute_models.adapted_lm import hidden_states, table_of
@@ -73,7 +73,7 @@ class LanguageModelTraining(AttributeTraining):
         save_adapted_lm(folder, self.network, AdaptedLMConfig(**self.description))
 
 
-class GenerativeTraining(LanguageModelTraining):
+class GenerativeTraining(LanguageModelTraining, ClassifyingTraining):
     """A generative classifier (GeDi): one LM, conditioned on a label word in front of the text.
 
     By Bayes' rule over the conditionings, ``p(label | text) ~ p(text | label)`` with equal priors; the loss
@@ -82,6 +82,7 @@ class GenerativeTraining(LanguageModelTraining):
     Args:
         label_words: what stands in front of the text, a word or phrase for each label; the labels by default.
         lm_weight: share of the language-model loss.
+        options: see :class:`LanguageModelTraining`.
     """
 
     kind = "generative"
@@ -92,14 +93,9 @@ class GenerativeTraining(LanguageModelTraining):
         labels: list[str],
         label_words: list[str] | None = None,
         lm_weight: float = 0.6,
-        learning_rate: float = 3e-4,
-        tuning: Literal["lora", "full"] = "lora",
-        rank: int = 8,
-        warmup: float = 0.06,
-        weight_decay: float = 0.01,
-        seed: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(lm, labels, learning_rate, tuning, rank, warmup, weight_decay, seed)
+        super().__init__(lm, labels, **options)
         self.label_words = label_words or list(labels)
         if len(self.label_words) != len(labels):
             raise MucolaError(f"{len(labels)} labels need as many label words, not {len(self.label_words)}.")
@@ -128,6 +124,7 @@ class ClassLMTraining(LanguageModelTraining):
 
     Args:
         label: the class it is trained on.
+        options: see :class:`LanguageModelTraining`.
     """
 
     kind = "class_lm"
@@ -137,14 +134,9 @@ class ClassLMTraining(LanguageModelTraining):
         lm: str,
         labels: list[str],
         label: str,
-        learning_rate: float = 3e-4,
-        tuning: Literal["lora", "full"] = "lora",
-        rank: int = 8,
-        warmup: float = 0.06,
-        weight_decay: float = 0.01,
-        seed: int = 0,
+        **options: Any,
     ) -> None:
-        super().__init__(lm, labels, learning_rate, tuning, rank, warmup, weight_decay, seed)
+        super().__init__(lm, labels, **options)
         self.label = label
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
@@ -152,21 +144,12 @@ class ClassLMTraining(LanguageModelTraining):
         scored = batch["mask"][:, 1:]
         return -((log_probs * scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1)).mean()
 
-    def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
-        self.log("dev_loss", self.loss(batch), on_epoch=True, batch_size=len(batch["labels"]), sync_dist=True)
-
-    def test_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
-        self.log("test_loss", self.loss(batch), on_epoch=True, batch_size=len(batch["labels"]), sync_dist=True)
-
-    def _log_metrics(self, metrics: object) -> None:
-        """There is one class, so nothing to classify."""
-
     @property
     def description(self) -> dict[str, Any]:
         return super().description | {"labels": [self.label]}
 
 
-class FutureTraining(LanguageModelTraining):
+class FutureTraining(LanguageModelTraining, ClassifyingTraining):
     """A future discriminator (FUDGE): the label of the whole text, predicted after every token of it."""
 
     kind = "future"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
-from evaluation.metrics import Estimate, PromptMetric, Satisfied, Verified
+from evaluation.metrics import Estimate, PromptMetric, SampleMean
 from evaluation.scorers.base import Scorer
 from evaluation.scorers.cache import ScoreCache
 from evaluation.scorers.judge import Judge
@@ -90,7 +90,7 @@ def measure_run(
     active = {measure.key: measure.make() for measure in suite.measures}
     filled: set[str] = set()
     per_source: dict[str, dict[str, PromptMetric]] = defaultdict(
-        lambda: {"satisfied": Satisfied(), "verified": Verified()}
+        lambda: {name: SampleMean(name) for name in ("satisfied", "verified")}
     )
     shelf = _Shelf()
     for groups in _chunks(run, samples):

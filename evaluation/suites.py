@@ -91,13 +91,20 @@ _DIVERSITY = (
     _REPETITION,
     Measure("self_bleu", "self-BLEU", "Diversity", metrics.SelfBLEU, ("text",), "lower"),
 )
+
+
+def _recorded(key: str, title: str, better: Better, percent: bool = False) -> Measure:
+    """A mean of what the sampler recorded of each sample."""
+    return Measure(key, title, SAMPLER, lambda: metrics.SampleMean(key), (key,), better, percent)
+
+
 _PROCESS = (
-    Measure("satisfied", "Satisfied", SAMPLER, metrics.Satisfied, ("satisfied",), "higher", True),
-    Measure("verified", "Verified", SAMPLER, metrics.Verified, ("verified",), "higher", True),
+    _recorded("satisfied", "Satisfied", "higher", True),
+    _recorded("verified", "Verified", "higher", True),
     Measure("fallback", "Fallback", SAMPLER, metrics.FallbackRate, ("source",), "lower", True),
-    Measure("steps", "Steps", SAMPLER, metrics.Steps, ("steps",), "lower"),
-    Measure("evaluations", "Evaluations", SAMPLER, metrics.Evaluations, ("evaluations",), "lower"),
-    Measure("seconds", "Seconds", SAMPLER, metrics.Seconds, ("seconds",), "lower"),
+    _recorded("steps", "Steps", "lower"),
+    _recorded("evaluations", "Evaluations", "lower"),
+    _recorded("seconds", "Seconds", "lower"),
 )
 
 

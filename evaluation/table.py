@@ -104,9 +104,9 @@ def _cell(run: Measured, measure: Measure, best: bool) -> Cell | None:
 def _number(value: float, measure: Measure) -> str:
     """Three figures that mean something.
 
-    >>> from evaluation.metrics import Seconds
-    >>> share = Measure("a", "a", "", Seconds, (), percent=True)
-    >>> plain = Measure("b", "b", "", Seconds, ())
+    >>> from evaluation.metrics import SelfBLEU
+    >>> share = Measure("a", "a", "", SelfBLEU, (), percent=True)
+    >>> plain = Measure("b", "b", "", SelfBLEU, ())
     >>> _number(0.12345, share), _number(0.12345, plain), _number(25.449, plain), _number(1234.5, plain)
     ('12.3', '0.123', '25.4', '1,234')
     """

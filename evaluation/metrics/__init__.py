@@ -32,13 +32,8 @@ from evaluation.metrics.diversity import (
 )
 from evaluation.metrics.fluency import CorpusPerplexity, MeanPerplexity, corpus_perplexity, mean_perplexity
 from evaluation.metrics.process import (
-    Evaluations,
     FallbackRate,
     SampleMean,
-    Satisfied,
-    Seconds,
-    Steps,
-    Verified,
     fallback_rate,
     sample_mean,
 )
@@ -51,7 +46,6 @@ __all__ = [
     "CorpusPerplexity",
     "Distinct",
     "Estimate",
-    "Evaluations",
     "FallbackRate",
     "Grammaticality",
     "KeywordCount",
@@ -60,14 +54,10 @@ __all__ = [
     "PromptMetric",
     "RepetitionRate",
     "SampleMean",
-    "Satisfied",
-    "Seconds",
     "SelfBLEU",
     "SentimentAccuracy",
-    "Steps",
     "TerminologyCoverage",
     "ToxicityProbability",
-    "Verified",
     "attribute_share",
     "average_maximum_toxicity",
     "bleu",

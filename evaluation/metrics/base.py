@@ -9,6 +9,7 @@ rows, so it never reads a text twice.
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -55,7 +56,7 @@ def ratio(rows: Iterable[Sequence[float]]) -> float:
 class PromptMetric(Metric):
     """A metric over prompts with several samples each; subclasses write `totals` and, unless it is a mean, `value`."""
 
-    name: ClassVar[str]
+    name: str
     width: ClassVar[int] = 2
     higher_is_better: bool | None = None
     is_differentiable = False
@@ -67,9 +68,9 @@ class PromptMetric(Metric):
         self.set_dtype(torch.float64)  # a process without a prompt contributes an empty tensor of this type
         self.add_state("rows", default=[], dist_reduce_fx="cat")
 
+    @abstractmethod
     def totals(self, *samples: Any) -> Sequence[float]:
         """The row of one prompt, ``width`` numbers long."""
-        raise NotImplementedError
 
     def value(self, totals: Tensor) -> Tensor:
         """The result from summed rows, ``(..., width)`` to ``(...)``; a mean unless a subclass says otherwise."""

@@ -37,47 +37,14 @@ def fallback_rate(sources: Iterable[Sequence[str]]) -> float:
 
 
 class SampleMean(PromptMetric):
-    """See `sample_mean`."""
+    """See `sample_mean`; ``of`` says what is averaged: ``steps``, ``seconds``, ``satisfied``, ..."""
 
-    name = "mean"
+    def __init__(self, of: str) -> None:
+        super().__init__()
+        self.name = of
 
     def totals(self, numbers: Sequence[float]) -> Sequence[float]:
         return _sum(numbers)
-
-
-class Satisfied(SampleMean):
-    """Share of samples whose tokens satisfied every constraint."""
-
-    name = "satisfied"
-    higher_is_better = True
-
-
-class Verified(SampleMean):
-    """Share of samples whose text, encoded anew, satisfied every constraint."""
-
-    name = "verified"
-    higher_is_better = True
-
-
-class Steps(SampleMean):
-    """Sampler steps per sample."""
-
-    name = "steps"
-    higher_is_better = False
-
-
-class Evaluations(SampleMean):
-    """Model evaluations per sample."""
-
-    name = "evaluations"
-    higher_is_better = False
-
-
-class Seconds(SampleMean):
-    """Seconds per sample."""
-
-    name = "seconds"
-    higher_is_better = False
 
 
 class FallbackRate(PromptMetric):

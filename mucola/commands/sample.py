@@ -114,13 +114,18 @@ def _show(samples: Sequence[Sample], keywords: Sequence[str]) -> None:
 
 
 def _write(samples: Sequence[Sample], path: Path) -> None:
+    """Write beside the file and rename: whatever goes wrong, what was there before stays whole."""
+    from tempfile import TemporaryDirectory
+
     from mucola.generations import Writer
 
     try:
-        path.unlink(missing_ok=True)
-        with Writer(path) as writer:
-            for sample in samples:
-                writer.write(sample)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with TemporaryDirectory(dir=path.parent, prefix=f".{path.name}-") as folder:
+            with Writer(Path(folder) / path.name) as writer:
+                for sample in samples:
+                    writer.write(sample)
+            writer.path.replace(path)
     except OSError as error:
         raise MucolaError(f"Cannot write {path}: {error.strerror}.") from error
 

@@ -63,12 +63,9 @@ def cases() -> list[tuple[str, metrics.PromptMetric, list[tuple[Any, ...]], floa
         ("keyword coverage", metrics.KeywordCoverage(), wanted, metrics.keyword_coverage(wanted)),
         ("terms", metrics.TerminologyCoverage(), wanted, metrics.terminology_coverage(wanted)),
         ("BLEU", metrics.BLEU(), pairs, metrics.bleu(pairs)),
-        ("satisfied", metrics.Satisfied(), [(prompt,) for prompt in flags], metrics.sample_mean(flags)),
-        ("verified", metrics.Verified(), [(prompt,) for prompt in flags], metrics.sample_mean(flags)),
+        ("satisfied", metrics.SampleMean("satisfied"), [(prompt,) for prompt in flags], metrics.sample_mean(flags)),
         ("fallback", metrics.FallbackRate(), [(prompt,) for prompt in sources], metrics.fallback_rate(sources)),
-        ("steps", metrics.Steps(), one, metrics.sample_mean(s)),
-        ("evaluations", metrics.Evaluations(), one, metrics.sample_mean(s)),
-        ("seconds", metrics.Seconds(), one, metrics.sample_mean(s)),
+        ("seconds", metrics.SampleMean("seconds"), one, metrics.sample_mean(s)),
     ]
 
 
@@ -176,14 +173,14 @@ def test_coverage_against_word_sets() -> None:
 def test_the_bootstrap_has_the_right_width() -> None:
     """The interval of a mean of many prompts is the normal one: 1.96 standard errors to each side."""
     draws = torch.randn(2000, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    estimate = filled(metrics.Seconds(), [([draw.item()],) for draw in draws]).estimate()
+    estimate = filled(metrics.SampleMean("seconds"), [([draw.item()],) for draw in draws]).estimate()
     assert (estimate.high - estimate.low) / 2 == pytest.approx(1.96 * draws.std().item() / 2000**0.5, rel=0.1)
 
 
 def test_prompts_not_samples_are_resampled() -> None:
     """Twenty copies of a sample say no more than one: the interval must not shrink."""
-    once = filled(metrics.Seconds(), [([float(i % 7)],) for i in range(50)]).estimate()
-    copied = filled(metrics.Seconds(), [([float(i % 7)] * 20,) for i in range(50)]).estimate()
+    once = filled(metrics.SampleMean("seconds"), [([float(i % 7)],) for i in range(50)]).estimate()
+    copied = filled(metrics.SampleMean("seconds"), [([float(i % 7)] * 20,) for i in range(50)]).estimate()
     assert (copied.low, copied.high) == pytest.approx((once.low, once.high))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
 import sys
@@ -11,9 +12,10 @@ from pathlib import Path
 import pytest
 
 from mucola.cli import COMMANDS, main
-from mucola.commands.sample import arguments_parser, written_constraints
+from mucola.commands.sample import _write, arguments_parser, written_constraints
 from mucola.constraints import parse_all
 from mucola.generations import Run
+from mucola.sampler import Sample
 
 
 def mucola(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -136,6 +138,19 @@ def test_sampling_from_the_command_line_writes_what_it_shows(
     assert len(samples) == 2
     assert all(sample.text.split()[0] in output for sample in samples)
     assert len(list((out / "traces").glob("*.png"))) == len(list((out / "traces").glob("*.json.gz"))) >= 2
+
+
+def test_a_failed_write_leaves_the_earlier_samples(tmp_path: Path) -> None:
+    path = tmp_path / "new" / "s.jsonl"
+    sample = Sample("1", "The dog", 0, " barked.", "langevin")
+    _write([sample], path)
+    before = path.read_bytes()
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        _write([sample, Sample("1", "The dog", 1, " slept.", "langevin", nll=math.nan)], path)
+    assert path.read_bytes() == before
+    _write([Sample("1", "The dog", 0, " ran.", "langevin")], path)
+    assert b"ran" in path.read_bytes()
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_a_second_command_starts_quickly() -> None:
