@@ -69,4 +69,4 @@ class BestOfN(Baseline):
             verified = [check for check in drawn if check.verified]
             if verified:
                 return verified[0]
-        return min(drawn, key=lambda check: (not check.verified, check.violation(request.constraints), check.nll))
+        return min(drawn, key=lambda check: (not check.verified, check.rank(request.constraints)))

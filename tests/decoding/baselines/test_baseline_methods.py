@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from decoding.baselines import DAPT, FUDGE, BestOfN, DExperts, GeDi, Nucleus
+from decoding.baselines import DAPT, FUDGE, BestOfN, DExperts, GeDi, Nucleus, SimplexLangevin
 from decoding.baselines.left_to_right import Draw
 from decoding.methods import Method
 from mucola.constraints import Constraint, exclude, prompt
@@ -33,6 +33,7 @@ SAMPLERS: dict[str, Callable[[Folders], Method]] = {
     "fudge": lambda folders: FUDGE(folders["future"], "positive", candidates=40),
     "best_of_n": lambda folders: BestOfN(n=5),
     "rejection": lambda folders: BestOfN(n=5, pick="first"),
+    "simplex_langevin": lambda folders: SimplexLangevin(steps=5),
 }
 
 
@@ -73,9 +74,7 @@ def test_the_same_records_as_the_sampler_whatever_the_batch(
         assert item.nll == pytest.approx(again.nll, abs=1e-3)
         assert [item.values[c.name]["value"] for c in constraints] == pytest.approx(again.values, abs=1e-3)
         assert all(item.values[c.name]["threshold"] == c.threshold for c in constraints)
-    alone = SAMPLERS[name](checkpoints)
-    alone.batch_size = 1  # type: ignore[attr-defined]
-    reverse = by_place(list(alone.decoder(tiny).run(reversed(wanted), seed=3)))
+    reverse = by_place(list(method.sharing(1).decoder(tiny).run(reversed(wanted), seed=3)))
     assert {place: item.tokens for place, item in reverse.items()} == {p: item.tokens for p, item in found.items()}
     other = by_place(list(method.decoder(tiny).run(wanted, seed=4)))
     assert any(other[place].tokens != found[place].tokens for place in found)
