@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from evaluation.metrics.base import PromptMetric, ratio
@@ -45,34 +45,41 @@ def _repeating(texts: Sequence[str]) -> tuple[float, float]:
 def _self_bleu(texts: Sequence[str], order: int = 4) -> tuple[float, float]:
     """BLEU of each sample against all the others, summed, and the number of samples.
 
-    An n-gram's clip is the largest count in any *other* sample, so the two largest counts per
-    n-gram serve all samples at once; comparing each pair would be quadratic in the samples.
+    An n-gram's clip is the largest count in any *other* sample. Most n-grams stand once in a sample, and
+    then all that matters is whether another one has them; only those that are repeated are looked at closely.
     """
     if len(texts) < 2:
         raise ValueError("Self-BLEU compares the samples of a prompt: it needs two or more.")
     split = [text.split() for text in texts]
     counts = [[Counter(_ngrams(words, n)) for n in range(1, order + 1)] for words in split]
-    largest: dict[tuple[str, ...], tuple[int, int]] = {}
+    holders: Counter[tuple[str, ...]] = Counter()
+    """How many samples have an n-gram."""
+    repeated: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    """Its counts in the samples that have it more than once."""
     for sample in counts:
         for counter in sample:
-            for ngram, count in counter.items():
-                first, second = largest.get(ngram, (0, 0))
-                if count > first:
-                    largest[ngram] = (count, first)
-                elif count > second:
-                    largest[ngram] = (first, count)
+            holders.update(counter.keys())
+            if len(counter) < counter.total():
+                for ngram, count in counter.items():
+                    if count > 1:
+                        repeated[ngram].append(count)
     lengths = [len(words) for words in split]
     total = 0.0
     for index, sample in enumerate(counts):
         correct = []
         for counter in sample:
-            matched = 0
-            for ngram, count in counter.items():
-                first, second = largest[ngram]
-                matched += min(count, second if count == first else first)
-            correct.append(matched)
+            shared = [ngram for ngram in counter if holders[ngram] > 1]
+            extra = (_clipped(counter[ngram], repeated[ngram]) - 1 for ngram in shared if counter[ngram] > 1)
+            correct.append(len(shared) + (sum(extra) if len(counter) < counter.total() else 0))
         total += _sentence_bleu(correct, lengths[index], lengths[:index] + lengths[index + 1 :])
     return total, float(len(texts))
+
+
+def _clipped(count: int, repeated: Sequence[int]) -> int:
+    """``count``, at most the largest count of another sample; ``repeated`` has those above 1, its own too."""
+    others = sorted(repeated)
+    others.remove(count)
+    return min(count, others[-1] if others else 1)
 
 
 def _sentence_bleu(correct: Sequence[int], length: int, references: Sequence[int]) -> float:
