@@ -12,9 +12,8 @@ from decoding.baselines.batches import Baseline, Write
 from mucola.errors import MucolaError
 from mucola.language_model import LanguageModel
 from mucola.pool import Request
-from mucola.proposals import draw
 from mucola.randomness import stream
-from mucola.verification import Check
+from mucola.verification import Check, check
 
 Pick = Literal["best", "first"]
 
@@ -44,7 +43,7 @@ class BestOfN(Baseline):
         def write(requests: Sequence[Request], seed: int) -> Tensor:
             drawn = self._draw(language_model, requests, seed)
             kept = [self._keep(request, checks) for request, checks in zip(requests, drawn, strict=True)]
-            return torch.tensor([check.tokens for check in kept], device=language_model.device)
+            return torch.tensor([item.tokens for item in kept], device=language_model.device)
 
         return write
 
@@ -56,17 +55,20 @@ class BestOfN(Baseline):
             each = max(1, self.batch_size // len(open_))
             rows = [row for row in open_ for _ in range(min(each, self.n - len(drawn[row])))]
             uniforms = [torch.rand(requests[row].length, generator=streams[row]) for row in rows]
-            found = draw(language_model, [requests[row] for row in rows], uniforms, self.nucleus)
-            for row, check in zip(rows, found, strict=True):
-                drawn[row].append(check)
+            asked = [requests[row] for row in rows]
+            prefixes = [language_model.prefix(item.prompt.tokens) for item in asked]
+            tokens = language_model.continuations(prefixes, torch.stack(uniforms), self.nucleus)
+            found = check(language_model, [item.prompt for item in asked], [item.constraints for item in asked], tokens)
+            for row, checked in zip(rows, found, strict=True):
+                drawn[row].append(checked)
         return drawn
 
     def _enough(self, drawn: list[Check]) -> bool:
-        return len(drawn) >= self.n or (self.pick == "first" and any(check.verified for check in drawn))
+        return len(drawn) >= self.n or (self.pick == "first" and any(item.verified for item in drawn))
 
     def _keep(self, request: Request, drawn: list[Check]) -> Check:
         if self.pick == "first":
-            verified = [check for check in drawn if check.verified]
+            verified = [item for item in drawn if item.verified]
             if verified:
                 return verified[0]
-        return min(drawn, key=lambda check: (not check.verified, check.rank(request.constraints)))
+        return min(drawn, key=lambda item: (not item.verified, item.rank(request.constraints)))
