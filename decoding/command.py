@@ -116,6 +116,7 @@ def _run(plan: Plan, folder: RunFolder, fabric: Fabric, info: dict[str, Any], op
     crew = Crew(fabric)
     try:
         language_model = load(options.model, options.dtype, fabric)
+        plan.prepare(language_model)
         info["models"] = {"language_model": model_facts(language_model)}
         if crew.rank > 0:
             work(plan, json.loads(crew.share("places")), folder, crew, language_model)

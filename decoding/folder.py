@@ -14,7 +14,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from decoding.crew import Counts
 from mucola.errors import MucolaError
@@ -42,57 +42,60 @@ class RunFolder:
             probe.unlink()
         except OSError as error:
             raise MucolaError(f"Cannot write to {self.path}: {error.strerror}; choose another --output.") from error
-        self._compare(info)
-        if not resume and any(self._files()):
+        if self._samples():
+            self._compare(info)
+        if not resume and self._samples():
             raise MucolaError(f"{self.path} holds a run already; choose another --output, or go on with --resume true.")
 
     def open(self, info: Mapping[str, Any]) -> Iterator[tuple[str, int, Counts]]:
         """Rank 0: make sure that nobody else writes here, leave ``run.json``, tell the samples that are done."""
-        for lock in [self.path / ".rank-0.lock", *sorted(self.path.glob(".rank-*.lock"))]:
-            self._lock(lock, keep=False)
-        self._compare(info)
-        if not (self.path / RUN_INFO).exists():
-            _write_whole(self.path / RUN_INFO, json.dumps(info, indent=2, ensure_ascii=False) + "\n")
-        for file in self._files():
+        self._held.callback(self._lock(".rank-0.lock").release)
+        for file in self.path.glob(".rank-*.lock"):
+            if file.name != ".rank-0.lock":
+                self._lock(file.name).release()
+        for file in self.path.glob("*.jsonl"):
             Writer(file).close()  # cuts off a line that a kill left unfinished
-        if any(file.stat().st_size for file in self._files()):
+        if self._samples():
+            self._compare(info)
             for group in Run(self.path):
                 for generation in group:
                     yield generation.prompt_id, generation.sample, Counts.of(generation)
+        else:
+            _write_whole(self.path / RUN_INFO, json.dumps(info, indent=2, ensure_ascii=False) + "\n")
 
     def writer(self, rank: int) -> Writer:
         """Where a rank appends its samples."""
-        self._lock(self.path / f".rank-{rank}.lock", keep=True)
+        if rank > 0:
+            self._held.callback(self._lock(f".rank-{rank}.lock").release)
         return Writer(self.path / f"rank-{rank}.jsonl")
 
     def close(self) -> None:
         """Let others write."""
         self._held.close()
 
-    def _files(self) -> list[Path]:
-        return sorted(self.path.glob("*.jsonl"))
+    def _samples(self) -> bool:
+        """Whether anything is written that a new run would have to fit."""
+        return any(file.stat().st_size for file in self.path.glob("*.jsonl"))
 
-    def _lock(self, path: Path, keep: bool) -> None:
-        lock = FileLock(path, timeout=LOCK_SECONDS)
+    def _lock(self, name: str) -> BaseFileLock:
+        lock = FileLock(self.path / name, timeout=LOCK_SECONDS)
         try:
             lock.acquire()
         except Timeout:
             raise MucolaError(
                 f"Another process is writing to {self.path}; wait until it has ended, or choose another --output."
             ) from None
-        if keep:
-            self._held.callback(lock.release)
-        else:
-            lock.release()
+        return lock
 
     def _compare(self, info: Mapping[str, Any]) -> None:
         file = self.path / RUN_INFO
-        if not file.exists():
-            return
         try:
             before = json.loads(file.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise MucolaError(f"{file} cannot be read ({error}); choose another --output.") from error
+            raise MucolaError(
+                f"{self.path} has samples, but what made them is not known: {file} cannot be read ({error}); "
+                "choose another --output."
+            ) from error
         found = [line for part in COMPARED if part in info for line in differences(before.get(part), info[part], part)]
         if found:
             shown = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")

@@ -19,16 +19,18 @@ Accelerator = Literal["auto", "cpu", "cuda", "mps"]
 
 def launch(accelerator: Accelerator, devices: int | None, num_nodes: int | None) -> Fabric:
     """Start the other ranks, or find oneself among them."""
-    for name in ("lightning.fabric.utilities.distributed", "lightning.fabric.utilities.rank_zero"):
-        logging.getLogger(name).setLevel(logging.WARNING)
+    for name in ("fabric.utilities.distributed", "fabric.utilities.rank_zero", "pytorch.utilities.rank_zero"):
+        logging.getLogger(f"lightning.{name}").setLevel(logging.WARNING)
     if os.environ.get("LT_CLI_USED") == "1":  # `fabric run`: its options stand in the environment
         return Fabric()
     external = _external()
     devices, num_nodes = devices or external[0], num_nodes or external[1]
     on_cpu = accelerator == "cpu" or (accelerator == "auto" and not torch.cuda.is_available())
-    there = _cores() if on_cpu else torch.cuda.device_count()
+    there = _cores() if on_cpu else 1 if accelerator == "mps" else torch.cuda.device_count()
     devices = devices or (1 if on_cpu else there)
-    if accelerator != "mps" and devices > there:
+    if not there:
+        raise MucolaError("There is no GPU here; use --accelerator cpu.")
+    if devices > there:
         what = "CPU cores" if on_cpu else "GPUs"
         raise MucolaError(f"{devices} devices were asked for, but there are only {there} {what} here; use --devices.")
     os.environ.setdefault("LOCAL_WORLD_SIZE", str(devices))

@@ -57,7 +57,7 @@ class PromptFile:
     """Where prompts come from, and which of them are used."""
 
     file: str
-    """A file (.txt, .jsonl, either also .gz), or a dataset on the hub such as allenai/real-toxicity-prompts."""
+    """A file (.txt, .jsonl, either also .gz), or a dataset by hub id, such as allenai/real-toxicity-prompts."""
     format: Format = "auto"
     """Storylines are lines of keywords with commas between them; the others are told by the file's name."""
     prefix: str = ""
@@ -109,8 +109,8 @@ class PromptFile:
     def _rows(self) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
         """Where each record stands, and how to read it."""
         path = Path(self.file).expanduser()
-        if not path.exists() and self.file.count("/") == 1 and not path.suffix:
-            yield from _hub_rows(self.file)
+        if path.is_dir() or (not path.exists() and self.file.count("/") == 1 and not path.suffix):
+            yield from _dataset_rows(self.file)
             return
         kind = self.format if self.format != "auto" else _format(path)
         readers = {"lines": _plain, "json": _json, "storylines": _storyline}
@@ -146,7 +146,7 @@ def _lines(path: Path) -> Iterator[bytes]:
         raise MucolaError(f"The prompts in {path} cannot be read: {reason}.") from error
 
 
-def _hub_rows(name: str) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
+def _dataset_rows(name: str) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
     from datasets import load_dataset
 
     try:

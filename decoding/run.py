@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
@@ -24,7 +24,7 @@ from mucola.sampler import Sample
 TRACES = "traces"
 
 
-@dataclass(frozen=True)
+@dataclass
 class Plan:
     """What is to be made."""
 
@@ -39,7 +39,6 @@ class Plan:
     nucleus: float = 0.96
     """Of what follows the constrained tokens."""
     seed: int = 0
-    _places: dict[str, int] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if self.num_samples < 1:
@@ -51,8 +50,8 @@ class Plan:
                 f"Samples of {max(self.lengths)} tokens cannot be continued to {self.continue_to}; "
                 "make continue_to larger, or leave it out."
             )
-        parse_all(self.constraints)
-        self._places.update((entry.id, place) for place, entry in enumerate(self.entries))
+        self._common = parse_all(self.constraints)
+        self._places = {entry.id: place for place, entry in enumerate(self.entries)}
 
     def __len__(self) -> int:
         """How many samples there are in the end."""
@@ -62,9 +61,19 @@ class Plan:
         """The number of a sample in the plan; the samples of a prompt follow one another, to share its memory."""
         return self._places[prompt_id] * self.num_samples + sample
 
+    def prepare(self, language_model: LanguageModel) -> None:
+        """Load what the constraints need, and refuse what cannot be done, before anything is written."""
+        Request(Prompt.of("", language_model), max(self.lengths), self._common).prepare(language_model)
+        for entry in self.entries:
+            try:
+                total = self.continue_to or max(self.lengths)
+                Prompt.of(entry.text, language_model, entry.id).require_room(total, language_model)
+            except MucolaError as error:
+                raise MucolaError(f"Prompt {entry.id} ({entry.text[:40]!r}): {error}") from error
+
     def decoder(self, language_model: LanguageModel, most: int) -> Decoder:
         """The method with lengths and continuation around it, taking no more than ``most`` requests at a time."""
-        decoder = self.method.sharing(most).decoder(language_model)
+        decoder = self.method.sharing(most * len(set(self.lengths))).decoder(language_model)
         if len(set(self.lengths)) > 1:
             decoder = BestLength(decoder, language_model, self.lengths)
         if self.continue_to is not None:
@@ -73,13 +82,12 @@ class Plan:
 
     def requests(self, places: Iterator[int], language_model: LanguageModel) -> Iterator[Request]:
         """The requests at ``places``; those of one prompt share its constraints."""
-        common = parse_all(self.constraints)
 
         @lru_cache(maxsize=64)
         def start(index: int) -> tuple[Prompt, list[Constraint]]:
             entry = self.entries[index]
             prompt = Prompt.of(entry.text, language_model, entry.id)
-            return prompt, parse_all([*common, *entry.constraints()])
+            return prompt, parse_all([*self._common, *entry.constraints()])
 
         for place in places:
             index, sample = divmod(place, self.num_samples)
