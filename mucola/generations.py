@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+from array import array
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -151,7 +152,9 @@ class Run:
         self.name = self.path.stem if self.path.is_file() else self.path.resolve().name
         self.files = _files(self.path)
         self.info = _info(self.path)
-        self._places: dict[str, list[_Place]] = {}
+        self._places: dict[str, array[int]] = {}
+        """File, line and offset of each line that has samples of a prompt, one after another: it is all that
+        stays in memory of a line, so it is kept small."""
         self._sizes: Counter[str] = Counter()
         self.prompts: dict[str, str] = {}
         """Text of each prompt by its id, in order of appearance."""
@@ -164,9 +167,9 @@ class Run:
         """The samples of one prompt after another, each list ordered by sample number."""
         handles = [file.open("rb") for file in self.files]
         try:
-            for prompt_id, places in self._places.items():
+            for prompt_id in self._places:
                 group: dict[int, Generation] = {}
-                for place in places:
+                for place in self._lines(prompt_id):
                     handle = handles[place.file]
                     handle.seek(place.offset)
                     for generation in _parse(handle.readline(), self.files[place.file], place.line, known_good=True):
@@ -183,7 +186,7 @@ class Run:
 
     def where(self, prompt_id: str, sample: int | None = None) -> str:
         """File and line of a sample, or of a prompt's first one, for messages."""
-        for place in self._places[prompt_id]:
+        for place in self._lines(prompt_id):
             path = self.files[place.file]
             if sample is None:
                 return _where(path, place.line)
@@ -198,9 +201,13 @@ class Run:
         folder = self.path if self.path.is_dir() else self.path.parent
         return folder / generation.trace if generation.trace else None
 
+    def _lines(self, prompt_id: str) -> Iterator[_Place]:
+        numbers = iter(self._places[prompt_id])
+        return map(_Place._make, zip(numbers, numbers, numbers, strict=True))
+
     def _index(self) -> None:
         """Read everything once: check each line and note where each prompt's samples are."""
-        seen: dict[tuple[str, int], _Place] = {}
+        seen: dict[str, set[int]] = {}
         for number, path in enumerate(self.files):
             offset = 0
             with path.open("rb") as file:
@@ -212,21 +219,19 @@ class Run:
         if not seen:
             raise MucolaError(f"{self.path} holds no generations.")
 
-    def _enter(self, generation: Generation, place: _Place, seen: dict[tuple[str, int], _Place]) -> None:
-        name, key = generation.prompt_id, (generation.prompt_id, generation.sample)
+    def _enter(self, generation: Generation, place: _Place, seen: dict[str, set[int]]) -> None:
+        name, sample = generation.prompt_id, generation.sample
         here = _where(self.files[place.file], place.line)
-        if key in seen:
-            first = _where(self.files[seen[key].file], seen[key].line)
-            raise MucolaError(f"{here}: sample {key[1]} of prompt {key[0]!r} is there already, at {first}.")
+        if sample in seen.setdefault(name, set()):
+            first = self.where(name, sample)
+            raise MucolaError(f"{here}: sample {sample} of prompt {name!r} is there already, at {first}.")
         if self.prompts.setdefault(name, generation.prompt) != generation.prompt:
-            first_place = self._places[name][0]
-            first = _where(self.files[first_place.file], first_place.line)
-            raise MucolaError(f"{here}: prompt {name!r} has another text than at {first}.")
-        seen[key] = place
+            raise MucolaError(f"{here}: prompt {name!r} has another text than at {self.where(name)}.")
+        seen[name].add(sample)
         self._sizes[name] += 1
-        places = self._places.setdefault(name, [])
-        if not places or places[-1] != place:  # in the grouped layout one line holds many samples
-            places.append(place)
+        places = self._places.setdefault(name, array("q"))
+        if tuple(places[-3:]) != place:  # in the grouped layout one line holds many samples
+            places.extend(place)
 
 
 def _files(path: Path) -> list[Path]:
