@@ -94,7 +94,7 @@ def _decode(arguments: Sequence[str]) -> None:
         "config": without(json.loads(made.dump(parsed, format="json")), (*WHERE_AND_HOW_MANY, *SHORTHANDS)),
         "constraints": constraints,
         "prompts": {"count": len(prompts.entries), "fingerprint": prompts.fingerprint},
-        "steered": steered(constraints, options.method.steering()),
+        "steered": steered(constraints if plan.method.follows_constraints else [], plan.method.steering()),
         "versions": versions(),
     }
     folder = RunFolder(options.output)
@@ -107,6 +107,7 @@ def _decode(arguments: Sequence[str]) -> None:
 
 def _run(plan: Plan, folder: RunFolder, fabric: Fabric, info: dict[str, Any], options: Any) -> None:
     from rich.console import Console
+    from torch.distributed import DistError
 
     from decoding.crew import Crew
     from decoding.progress import RunProgress
@@ -136,6 +137,10 @@ def _run(plan: Plan, folder: RunFolder, fabric: Fabric, info: dict[str, Any], op
         if crew.rank > 0:
             crew.fail(str(error))
         raise
+    except DistError:
+        if crew.rank == 0:
+            raise
+        sys.exit(1)  # rank 0 has ended, and has said why
     finally:
         folder.close()
     sys.stdout.write(f"{folder.path}: {progress.summary()}\n")

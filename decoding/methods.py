@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from mucola.generations import Generation
 from mucola.language_model import LanguageModel
@@ -32,6 +32,9 @@ class Decoder(Protocol):
 
 class Method(ABC):
     """A way to make samples, as a config names it."""
+
+    follows_constraints: ClassVar[bool] = True
+    """Whether the constraints steer; if not, they are only checked afterwards."""
 
     @abstractmethod
     def decoder(self, language_model: LanguageModel) -> Decoder:
