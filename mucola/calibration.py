@@ -60,7 +60,7 @@ def dynamics(language_model: LanguageModel, settings: Settings) -> Dynamics:
         step_size,
         noise,
         settings.ascent or (FAST_ASCENT if fast else Ascent()),
-        guided=fast,
+        keeps_words=fast,
         moves=settings.moves or (FAST_MOVES if fast else None),
     )
 

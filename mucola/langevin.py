@@ -30,13 +30,12 @@ class Dynamics:
     step_size: StepSize
     noise: Noise
     ascent: Ascent
-    guided: bool = False
-    """Whether constraints that draw a place (keywords) hear the LM's opinion of it; not in the paper."""
+    keeps_words: bool = False
+    """Whether a keyword that stands in the text stays where it is, while the rest moves; not in the paper."""
     moves: int | None = None
     """The most tokens of a chain that change in one step, those with the strongest pull first; None: any number,
     as in the paper. All at once they answer to a sequence that is gone when they arrive; a few at a time they see
-    what the others did. Chains with keywords are exempt from this and from shrinking steps, since the whole
-    sentence has to make room for a word."""
+    what the others did."""
 
 
 class Chain(NamedTuple):
@@ -139,17 +138,23 @@ class Batch:
         return [torch.cat(ids) if ids else None for ids in found] if any(found) else None
 
     @cached_property
-    def rebuilds(self) -> Tensor:
-        """Which chains have a constraint that draws its place: (chains,), bool."""
-        flags = [any(c.draws for c in chain.constraints) for chain in self.chains]
-        return torch.tensor(flags, dtype=torch.bool, device=self.language_model.device)
-
-    @cached_property
     def drawing(self) -> list[tuple[int, int]]:
         """The (chain, constraint) pairs whose gradient is drawn at every step."""
         return [
             (row, col) for row, chain in enumerate(self.chains) for col, c in enumerate(chain.constraints) if c.draws
         ]
+
+    def breaks_words(self, tokens: Tensor, proposed: Tensor) -> Tensor:
+        """Where a change would tear a keyword that stands in ``tokens``, or make it another word: (chains, length)."""
+        inside, behind = (torch.zeros(tokens.shape, dtype=torch.bool) for _ in range(2))
+        rows = tokens.tolist()
+        for row, col in self.drawing:
+            place = self.chains[row].constraints[col].place(rows[row])
+            if place is not None:
+                inside[row, place.start : place.stop] = True
+                behind[row, place.stop : place.stop + 1] = True
+        starts_word = self.language_model.starts_word[proposed]
+        return inside.to(tokens.device) | (behind.to(tokens.device) & ~starts_word)
 
     def sequences(self, tokens: Tensor) -> Sequences:
         """The chains standing on ``tokens``."""
@@ -193,16 +198,19 @@ def step(batch: Batch, state: State, dynamics: Dynamics, everything: bool = Fals
     """Move every chain once. ``everything`` evaluates chains that stand still too, which changes nothing but time."""
     table, ascent = batch.language_model.table, dynamics.ascent
     settled = torch.where(state.satisfied, state.still, 0)
-    eta = dynamics.step_size.at(settled, torch.where(batch.rebuilds, 0, state.returns))
+    eta = dynamics.step_size.at(settled, state.returns)
     beta = dynamics.noise.at(state.step)
     weights = coefficients(state.multipliers, state.values, batch.thresholds, ascent.damping)
     gradient = state.gradients[:, 0] + torch.einsum("nc,ncld->nld", weights, state.gradients[:, 1:])
     spread = (2 * eta * beta).sqrt()[:, None, None]
     target = table.rows(state.tokens) - eta[:, None, None] * gradient + spread * batch.gaussian(state.tokens.shape[1])
     tokens, margin = table.nearest_and_margin(target, state.tokens, batch.banned)
+    if dynamics.keeps_words and batch.drawing:
+        stay = batch.breaks_words(state.tokens, tokens)
+        tokens, margin = torch.where(stay, state.tokens, tokens), margin.masked_fill(stay, 0.0)
     if dynamics.moves is not None:
         least = margin.topk(min(dynamics.moves, margin.shape[1]), dim=1).values[:, -1:]
-        tokens = torch.where((margin >= least) | batch.rebuilds[:, None], tokens, state.tokens)
+        tokens = torch.where(margin >= least, tokens, state.tokens)
     moved = (tokens != state.tokens).any(dim=1)
     state = state._replace(
         tokens=tokens,
@@ -233,7 +241,6 @@ def _evaluate(batch: Batch, state: State, moved: Tensor, dynamics: Dynamics) -> 
     rows = moved.nonzero().squeeze(1).tolist()
     if rows:
         nll[rows], gradients[rows, 0] = _language_model_term(sequences.select(rows))
-    sequences.pull = -gradients[:, 0] if dynamics.guided else None
     gumbel, damping = batch.gumbel(state.tokens.shape[1]), dynamics.ascent.damping
     pairs = [(row, col) for row in rows for col, c in enumerate(batch.chains[row].constraints) if not c.draws]
     for together in _by_batch_key(batch, pairs + batch.drawing):

@@ -6,7 +6,7 @@ An encoder-decoder fits the same seam: whatever offers ``prefix``, ``nll`` and `
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -180,28 +180,37 @@ class LanguageModel:
 
     # --- ancestral samples ---------------------------------------------------------------------------
 
-    @torch.no_grad()
     def continuations(self, prefixes: Sequence[Prefix], uniforms: Tensor, nucleus: float) -> Tensor:
         """Nucleus samples of allowed tokens, one a row, as many tokens as ``uniforms`` has columns.
 
         The randomness is in ``uniforms`` (rows, length) alone, so a sample does not depend on its batch;
         ``nucleus`` 0 is greedy decoding.
         """
+        uniforms = uniforms.to(self.device)
+        return self.written(
+            prefixes, uniforms.shape[1], lambda logits, position: nucleus_draw(logits, uniforms[:, position], nucleus)
+        )
+
+    @torch.no_grad()
+    def written(self, prefixes: Sequence[Prefix], length: int, write: Callable[[Tensor, int], Tensor]) -> Tensor:
+        """Texts written from left to right, one a row, by a function that chooses the next tokens.
+
+        ``write`` gets the logits of allowed tokens, (rows, vocabulary), and the position.
+        """
         order = sorted(range(len(prefixes)), key=lambda row: prefixes[row].tokens)
-        back = torch.tensor(order).argsort()
+        back = torch.tensor(order, device=self.device).argsort()
         groups = _groups([prefixes[row] for row in order])
-        uniforms = uniforms[order].to(self.device)
         hidden = torch.stack([prefixes[row].hidden for row in order])
         cache = DynamicCache()
         written: list[Tensor] = []
-        for position in range(uniforms.shape[1]):
-            tokens = _draw(self._logits(hidden), uniforms[:, position], nucleus)
+        for position in range(length):
+            tokens = write(self._logits(hidden[back]), position)
             written.append(tokens)
-            if position + 1 < uniforms.shape[1]:
-                inputs = self.table.input_part(self.table.rows(tokens))[:, None]
+            if position + 1 < length:
+                inputs = self.table.input_part(self.table.rows(tokens[order]))[:, None]
                 output = self._continue(inputs, groups, past_key_values=cache, use_cache=True)
                 hidden = output.last_hidden_state[:, -1].float()
-        return torch.stack(written, dim=1)[back.to(self.device)]
+        return torch.stack(written, dim=1)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         """Over allowed tokens: (rows, hidden) to (rows, vocabulary)."""
@@ -265,12 +274,19 @@ def _groups(prefixes: Sequence[Prefix]) -> list[tuple[Prefix, int]]:
     return groups
 
 
-def _draw(logits: Tensor, uniforms: Tensor, nucleus: float) -> Tensor:
-    """One token a row by inverting the cumulative distribution of the nucleus at ``uniforms``."""
-    probabilities, tokens = logits.softmax(dim=1).sort(dim=1, descending=True, stable=True)
+def nucleus_draw(logits: Tensor, uniforms: Tensor, nucleus: float, head: int = 4096) -> Tensor:
+    """One token a row by inverting the cumulative distribution of the nucleus at ``uniforms``.
+
+    Only the ``head`` of the vocabulary is put in order, the rest where a nucleus reaches beyond it.
+    """
+    probabilities, tokens = logits.softmax(dim=1).topk(min(head, logits.shape[1]), dim=1)
     cumulative = probabilities.cumsum(dim=1)
     # The nucleus is the shortest head whose mass reaches `nucleus`; it always has one token.
-    size = (cumulative < nucleus).sum(dim=1, keepdim=True).clamp(max=logits.shape[1] - 1)
+    size = (cumulative < nucleus).sum(dim=1, keepdim=True).clamp(max=tokens.shape[1] - 1)
     target = uniforms[:, None] * cumulative.gather(1, size)
     chosen = (cumulative <= target).sum(dim=1, keepdim=True).clamp(max=size)
-    return tokens.gather(1, chosen).squeeze(1)
+    drawn = tokens.gather(1, chosen).squeeze(1)
+    beyond = cumulative[:, -1] < nucleus
+    if head < logits.shape[1] and beyond.any():
+        drawn[beyond] = nucleus_draw(logits[beyond], uniforms[beyond], nucleus, logits.shape[1])
+    return drawn

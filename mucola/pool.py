@@ -59,8 +59,10 @@ class Task:
     """A request on its way to a sample."""
 
     request: Request
+    start: Check | None = None
+    """The best of the last proposals, where the next chain begins."""
     rejected: Check | None = None
-    """The best nucleus sample that did not satisfy everything."""
+    """The best of all proposals, none of which passed."""
     unverified: Check | None = None
     """A chain's result that held on its tokens but not on its text."""
     restarts: int = 0

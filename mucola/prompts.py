@@ -50,8 +50,6 @@ class Sequences:
     """(rows, length, dim): ``table.rows(tokens)``, or a point nearby when a gradient is checked."""
     gumbel: Tensor | None = None
     """(rows, length) of Gumbel noise for a constraint that draws, or None for its likeliest choice."""
-    pull: Tensor | None = None
-    """(rows, length, dim): where the language model would have each embedding go, the negative gradient of its NLL."""
 
     @classmethod
     def of(cls, language_model: LanguageModel, prompts: Sequence[Prompt], tokens: Tensor) -> Sequences:
@@ -65,8 +63,7 @@ class Sequences:
         """Some of the rows, with Gumbel noise for them."""
         prompts = [self.prompts[row] for row in rows]
         index = torch.as_tensor(rows, device=self.tokens.device)
-        pull = self.pull[index] if self.pull is not None else None
-        return Sequences(self.language_model, prompts, self.tokens[index], self.embeddings[index], gumbel, pull)
+        return Sequences(self.language_model, prompts, self.tokens[index], self.embeddings[index], gumbel)
 
     @cached_property
     def texts(self) -> list[str]:

@@ -7,7 +7,6 @@ seed, its prompt and its sample index alone, never on the company it keeps.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
@@ -72,7 +71,7 @@ class Sampler:
         """Finished samples, in the order in which they finish; requests are taken as there is room."""
         source, exhausted = iter(requests), False
         room = Room(self.settings.batch_size or chains_that_fit(self.language_model))
-        waiting: deque[Task] = deque()
+        waiting: list[Task] = []
         pools: dict[int, Pool] = {}
         while True:
             free = room.size - len(waiting) - sum(len(pool) for pool in pools.values())
@@ -80,18 +79,15 @@ class Sampler:
             exhausted = len(arrived) < free
             for task in arrived:
                 task.request.prepare(self.language_model)
-            if self.settings.mode == "fast" and arrived:
-                passed = propose(self.language_model, arrived, self.settings, seed, room)
-                for task, found in zip(arrived, passed, strict=True):
-                    if found is None:
-                        waiting.append(task)
-                    else:
+            tasks, waiting = [*waiting, *arrived], []
+            if self.settings.mode == "fast" and tasks:
+                passed = propose(self.language_model, tasks, self.settings, seed, room)
+                for task, found in zip(tasks, passed, strict=True):
+                    if found is not None:
                         yield self._finish(task, found, "ancestral", seed)
-            else:
-                waiting.extend(arrived)
-            if waiting:
-                self._start(list(waiting), pools, seed, trace, room)
-                waiting.clear()
+                tasks = [task for task, found in zip(tasks, passed, strict=True) if found is None]
+            if tasks:
+                self._start(tasks, pools, seed, trace, room)
             for pool in pools.values():
                 for stopped in pool.step(room) if pool else ():
                     outcome = self._judge(stopped, seed)
@@ -121,14 +117,13 @@ class Sampler:
             return allowed[torch.stack(picks).to(allowed.device)]
         if start == "zeros":
             return table.nearest(torch.zeros(len(tasks), length, table.dim, device=table.weight.device))
-        # A first chain begins at its best proposal, a restarted one at a new nucleus sample.
-        uniforms = [torch.rand(length, generator=generator) for generator in streams]
-        nucleus = 0.0 if start == "greedy" else self.settings.nucleus
-        drawn = draw_in(room, self.language_model, [task.request for task in tasks], uniforms, nucleus)
-        rows = [
-            task.rejected.tokens if task.rejected and not task.restarts and start == "nucleus" else found.tokens
-            for task, found in zip(tasks, drawn, strict=True)
-        ]
+        if start == "nucleus" and all(task.start for task in tasks):
+            rows = [task.start.tokens for task in tasks if task.start]
+        else:
+            uniforms = [torch.rand(length, generator=generator) for generator in streams]
+            nucleus = 0.0 if start == "greedy" else self.settings.nucleus
+            drawn = draw_in(room, self.language_model, [task.request for task in tasks], uniforms, nucleus)
+            rows = [found.tokens for found in drawn]
         return torch.tensor(rows, device=table.weight.device)
 
     def _judge(self, stopped: Stopped, seed: int) -> Sample | None:

@@ -24,10 +24,10 @@ class Check(NamedTuple):
     verified: bool
     """Every constraint holds on the text."""
 
-    def violation(self, constraints: Sequence[Constraint]) -> tuple[float, float]:
-        """How far from satisfied: violated constraints, then the sum of what they are over by."""
+    def rank(self, constraints: Sequence[Constraint]) -> tuple[float, ...]:
+        """The lower the better: violated constraints, what they are over by, and the NLL."""
         over = [value - item.threshold for value, item in zip(self.values, constraints, strict=True)]
-        return sum(excess > 0 for excess in over), sum(max(0.0, excess) for excess in over)
+        return sum(excess > 0 for excess in over), sum(max(0.0, excess) for excess in over), self.nll
 
 
 def check(

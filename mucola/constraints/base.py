@@ -56,6 +56,10 @@ class Constraint(ABC):
         """Tokens that the constraint takes up for itself: those of a keyword."""
         return 0
 
+    def place(self, tokens: Sequence[int]) -> range | None:
+        """Where in ``tokens`` the constraint is fulfilled, if it is so at one place: where a keyword stands."""
+        return None
+
     def batch_key(self) -> Hashable:
         """Constraints with equal keys are evaluated together, by ``evaluate_together`` of their class."""
         return id(self)

@@ -6,8 +6,7 @@ For a chain at tokens y, with the table's own soft neighbourhood
 
 the closeness of a form w_1..w_l of the keyword to the place n is g_n = mean_u log pi_{n+u-1, w_u}. A place
 is drawn by Gumbel noise on g / tau, and the gradient pulls that place to the word; the draw itself is
-not differentiated. Where the language model's pull is known, what it gains by the word standing there (to
-first order) counts in the draw: all places are about equally far from a word, but not equally fit for it.
+not differentiated.
 The value is that of the closest place, which is at most -log pi_{w,w} + 0.1 only if the word stands there.
 """
 
@@ -52,6 +51,7 @@ class Keyword(Constraint):
                     "leave it out or choose another word."
                 )
         table = language_model.table
+        self._written = tuple(spelled.values())
         self.spellings = [torch.tensor(tokens, device=table.weight.device) for tokens in spelled.values()]
         # -log pi_{w,w}, the value when the word is there; the closest form sets the threshold.
         here = [table.soft_neighbourhood(tokens)[0].mean() for tokens in self.spellings]
@@ -60,6 +60,13 @@ class Keyword(Constraint):
 
     def least_tokens(self) -> int:
         return min(len(tokens) for tokens in self.spellings)
+
+    def place(self, tokens: Sequence[int]) -> range | None:
+        for form in self._written:
+            for start in range(len(tokens) - len(form) + 1):
+                if tuple(tokens[start : start + len(form)]) == form:
+                    return range(start, start + len(form))
+        return None
 
     def value(self, sequences: Sequences) -> Tensor:
         return self.evaluate(sequences).values
@@ -86,8 +93,6 @@ class Keyword(Constraint):
         best = torch.full((len(tokens),), -torch.inf, device=tokens.device)
         best = best.scatter_reduce(0, owners, closeness.amax(dim=1), "amax")
         noisy = closeness / TAU if sequences.gumbel is None else closeness / TAU + sequences.gumbel[owners]
-        if sequences.pull is not None:
-            noisy = noisy + _gain(table, tokens[owners], forms, sizes, sequences.pull[owners])
         form, place = _best_of_row(noisy, owners, len(tokens))
         texts = zip(keywords, sequences.prompts, sequences.texts, strict=True)
         holds = torch.tensor(
@@ -128,12 +133,6 @@ def _closeness(table: EmbeddingTable, tokens: Tensor, forms: Tensor, sizes: Tens
     places = torch.arange(tokens.shape[1], device=tokens.device)
     too_late = places[None] > (tokens.shape[1] - sizes)[:, None]
     return _along(log_pi, sizes).masked_fill(too_late, -torch.inf)
-
-
-def _gain(table: EmbeddingTable, tokens: Tensor, forms: Tensor, sizes: Tensor, pull: Tensor) -> Tensor:
-    """What the language model gains, to first order, when each form comes to stand at each place: (forms, length)."""
-    towards = table.rows(forms) @ pull.transpose(1, 2) - (table.rows(tokens) * pull).sum(dim=-1)[:, None]
-    return _along(towards, sizes)
 
 
 def _along(scores: Tensor, sizes: Tensor) -> Tensor:

@@ -3,7 +3,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from mucola.errors import MucolaError
-from mucola.language_model import LanguageModel
+from mucola.language_model import LanguageModel, nucleus_draw
 
 from .conftest import make_model, random_tokens
 
@@ -107,6 +107,14 @@ def test_nucleus_samples_follow_the_truncated_distribution(lm: LanguageModel) ->
     p[int((p.cumsum(0) < 0.5).sum()) + 1 :] = 0
     expected = torch.zeros_like(p).scatter(0, order, p / p.sum())
     assert (drawn - expected).abs().max() < 4 * (0.25 / count) ** 0.5
+
+
+def test_a_nucleus_that_reaches_beyond_the_sorted_head(lm: LanguageModel) -> None:
+    generator = torch.Generator().manual_seed(0)
+    logits, uniforms = 2 * torch.randn(200, 300, generator=generator), torch.rand(200, generator=generator)
+    whole = nucleus_draw(logits, uniforms, 0.9, head=300)
+    assert nucleus_draw(logits, uniforms, 0.9, head=20).tolist() == whole.tolist()
+    assert (logits.argsort(dim=1, descending=True)[:, :20] != whole[:, None]).all(dim=1).any()
 
 
 def test_half_precision_models_have_full_precision_energies(tokenizer) -> None:  # type: ignore[no-untyped-def]
