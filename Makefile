@@ -2,13 +2,17 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint lock
+.PHONY: demo test bench lint lock
 
 demo: .venv/ready
 	$(BIN)/mucola demo
 
 test: .venv/ready
 	$(BIN)/python -m pytest $(TESTS)
+
+# A few minutes; BENCH=step for one of them, OPTIONS=--full for the real thing.
+bench: .venv/ready
+	$(BIN)/python -m benchmarks $(or $(BENCH),all) $(OPTIONS)
 
 lint: .venv/ready
 	$(BIN)/ruff check .

@@ -8,6 +8,7 @@ that whatever else the machine does falls on all cases alike; a ratio is the med
 from __future__ import annotations
 
 import argparse
+import ctypes
 import gc
 import json
 import os
@@ -108,11 +109,12 @@ def peak_memory() -> Iterator[list[int]]:
     Linux alone can be asked to forget an earlier peak; elsewhere the answer is 0.
     """
     answer = [0]
-    gc.collect()
     forget = Path("/proc/self/clear_refs")
     if not forget.exists():
         yield answer
         return
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # what is free but still held would hide what is taken next
     forget.write_text("5")
     before = _status("VmRSS")
     yield answer

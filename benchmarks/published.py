@@ -70,7 +70,8 @@ class PublishedLoop:
         inputs = torch.cat([self.table[self.prompt], self.embeddings], dim=1)
         output = self.model(inputs_embeds=inputs, output_hidden_states=True, use_cache=False)
         predicting, logits = output.hidden_states[-1][:, before - 1 : -1], output.logits[:, before - 1 : -1]
-        nll = (logits.logsumexp(dim=-1) - (predicting * self.embeddings).sum(dim=-1)).sum()
+        own = (predicting * self.embeddings).sum(dim=-1)
+        nll = (logits.scatter(2, self.tokens[..., None], own[..., None]).logsumexp(dim=-1) - own).sum()
         f = -self.classifier(self.embeddings).log_softmax(dim=-1)[0, self.label]
         room = self.threshold - f.item()
         weight = max(0.0, self.multiplier - self.dynamics.ascent.damping * room)
