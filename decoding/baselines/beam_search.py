@@ -64,7 +64,7 @@ class Hypothesis(NamedTuple):
         return len(left) + sum(len(word.spellings[0]) for word in missing)
 
 
-class _Search:
+class Search:
     """The beam of one request."""
 
     def __init__(self, request: Request, words: Sequence[Word], beams: int) -> None:
@@ -122,7 +122,7 @@ class BeamSearch(Baseline):
     Nothing is random in it: sample number n is the n-th best of the beam.
 
     Args:
-        beams: width of the beam; 20 in the paper's main comparison.
+        beams: width of the beam; the paper tries 5 to 30.
         batch_size: requests that are searched together, each with a beam of its own.
     """
 
@@ -156,7 +156,7 @@ class BeamSearch(Baseline):
     @torch.no_grad()
     def _search(self, language_model: LanguageModel, requests: Sequence[Request]) -> list[list[Hypothesis]]:
         searches = [
-            _Search(request, wanted_words(request, language_model, "Beam search"), self.beams) for request in requests
+            Search(request, wanted_words(request, language_model, "Beam search"), self.beams) for request in requests
         ]
         rows = Rows.of(requests, language_model)
         tokens, mask, cache = rows.tokens, rows.mask, DynamicCache()

@@ -12,22 +12,22 @@ from transformers import PreTrainedTokenizerFast
 
 from mucola.attribute_models import AdaptedLMConfig, save_adapted_lm
 from mucola.language_model import LanguageModel
-from tests.mucola.conftest import lm, make_model, make_tokenizer, tokenizer  # noqa: F401
+from tests.mucola.conftest import make_model, tokenizer  # noqa: F401
 
 LABELS = ["negative", "positive"]
 
 
 @pytest.fixture(scope="session")
-def tiny(tokenizer: PreTrainedTokenizerFast) -> LanguageModel:  # noqa: F811
+def small(tokenizer: PreTrainedTokenizerFast) -> LanguageModel:  # noqa: F811
     return LanguageModel(make_model("llama", len(tokenizer)), tokenizer, "tiny")
 
 
 @pytest.fixture(scope="session")
-def checkpoints(tiny: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Folders of random adapters for ``tiny``: two class LMs, a generative classifier, a future discriminator."""
+def checkpoints(small: LanguageModel, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Folders of random adapters for ``small``: two class LMs, a generative classifier, a future discriminator."""
     root = tmp_path_factory.mktemp("adapters")
     kinds = {"good": "class_lm", "bad": "class_lm", "gedi": "generative", "future": "future"}
-    return {name: save_adapter(root / name, tiny, kind, seed) for seed, (name, kind) in enumerate(kinds.items())}
+    return {name: save_adapter(root / name, small, kind, seed) for seed, (name, kind) in enumerate(kinds.items())}
 
 
 def save_adapter(folder: Path, on: LanguageModel, kind: str, seed: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Sequence
 
 import pytest
@@ -10,6 +11,8 @@ import torch
 
 from decoding.baselines import K2T, BeamSearch, K2TProcessor
 from decoding.baselines.batches import Baseline
+from decoding.baselines.beam_search import Hypothesis, Search
+from decoding.baselines.wanted_words import Word
 from mucola.constraints import exclude, keyword
 from mucola.constraints.words import spelling, whole_word
 from mucola.errors import MucolaError
@@ -17,9 +20,10 @@ from mucola.generations import Generation
 from mucola.language_model import LanguageModel
 from mucola.pool import Request
 from mucola.prompts import Prompt, Sequences
+from mucola.randomness import stream
 
-WORDS = [["beach", "surfboard"], ["long road", "dog"], ["war"]]
-"""Of one token and of several, and a phrase."""
+WORDS = [["beach", "surfboard"], ["long road", "dog"], ["boat"]]
+"""Of one token and of several, a phrase, and one that the model would rather go on with: boats."""
 
 
 def requests(lm: LanguageModel, samples: int = 3) -> list[Request]:
@@ -86,7 +90,7 @@ def test_without_the_guarantee_words_may_be_missing(lm: LanguageModel) -> None:
     assert not all(item.verified for item in K2T(weight=0.1, guarantee=False).decoder(lm).run(requests(lm)))
 
 
-@pytest.mark.parametrize("words", [["beach"], ["sand", "sun"]])
+@pytest.mark.parametrize("words", [["beach"], ["boat"], ["sand", "sun"]])
 def test_a_wide_beam_finds_the_likeliest_text_of_all(words: list[str], lm: LanguageModel) -> None:
     """Every text of the length that holds the words' tokens, scored one by one."""
     spelled = [spelling(word, lm) for word in words]
@@ -107,6 +111,19 @@ def test_a_wide_beam_finds_the_likeliest_text_of_all(words: list[str], lm: Langu
         nll = lm.nll(sequences.embeddings, rows, sequences.prefixes()).masked_fill(~held, torch.inf)
     (found,) = BeamSearch(beams=2000).decoder(lm).run([Request(prompt, length, constraints)])
     assert found.nll == pytest.approx(nll.min().item(), abs=1e-3)
+
+
+def test_the_beam_is_shared_among_those_with_more_and_fewer_keyword_tokens(lm: LanguageModel) -> None:
+    words = [Word((word,), (spelling(word, lm),)) for word in ("boat", "dog")]
+    total = Hypothesis().needs(words)
+    search = Search(Request(Prompt.of("", lm), 20, []), words, beams=4 * (total + 1))
+    for step in range(8):
+        log_p = torch.randn(len(search.hypotheses), len(lm.table), generator=stream(0, step)).log_softmax(dim=1)
+        search.step(log_p, lm.starts_word)
+        assert len(search.hypotheses) <= search.beams
+        sizes = Counter(item.needs(words) for item in search.hypotheses)
+        assert all(sizes[need] for need in range(max(0, total - step - 1), total + 1))
+    assert min(sizes.values()) >= 4, "each number has its equal share"
 
 
 def test_samples_are_the_beam_from_its_best_on(lm: LanguageModel) -> None:

@@ -54,12 +54,12 @@ def by_place(generations: Sequence[Generation]) -> dict[tuple[str, int], Generat
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_the_same_records_as_the_sampler_whatever_the_batch(
-    name: str, tiny: LanguageModel, checkpoints: Folders
+    name: str, small: LanguageModel, checkpoints: Folders
 ) -> None:
     method = SAMPLERS[name](checkpoints)
     constraints = [prompt("This is amazing", "This is terrible"), exclude("dog")]
-    wanted = requests(tiny, constraints)
-    found = by_place(list(method.decoder(tiny).run(wanted, seed=3)))
+    wanted = requests(small, constraints)
+    found = by_place(list(method.decoder(small).run(wanted, seed=3)))
     assert len(found) == len(wanted)
     for request in wanted:
         item = found[request.prompt.id, request.sample]
@@ -68,28 +68,28 @@ def test_the_same_records_as_the_sampler_whatever_the_batch(
         assert item.seed == 3
         assert item.tokens is not None
         assert len(item.tokens) == request.length
-        assert tiny.table.allowed[item.tokens].all()
-        (again,) = check(tiny, [request.prompt], [constraints], torch.tensor([item.tokens]))
+        assert small.table.allowed[item.tokens].all()
+        (again,) = check(small, [request.prompt], [constraints], torch.tensor([item.tokens]))
         assert (item.text, item.satisfied, item.verified) == (again.text, again.satisfied, again.verified)
         assert item.nll == pytest.approx(again.nll, abs=1e-3)
         assert [item.values[c.name]["value"] for c in constraints] == pytest.approx(again.values, abs=1e-3)
         assert all(item.values[c.name]["threshold"] == c.threshold for c in constraints)
-    reverse = by_place(list(method.sharing(1).decoder(tiny).run(reversed(wanted), seed=3)))
+    reverse = by_place(list(method.sharing(1).decoder(small).run(reversed(wanted), seed=3)))
     assert {place: item.tokens for place, item in reverse.items()} == {p: item.tokens for p, item in found.items()}
-    other = by_place(list(method.decoder(tiny).run(wanted, seed=4)))
+    other = by_place(list(method.decoder(small).run(wanted, seed=4)))
     assert any(other[place].tokens != found[place].tokens for place in found)
 
 
-def test_requests_are_taken_as_there_is_room(tiny: LanguageModel) -> None:
+def test_requests_are_taken_as_there_is_room(small: LanguageModel) -> None:
     taken = 0
 
     def source() -> object:
         nonlocal taken
-        for request in requests(tiny):
+        for request in requests(small):
             taken += 1
             yield request
 
-    made = Nucleus(batch_size=2).decoder(tiny).run(source())  # type: ignore[arg-type]
+    made = Nucleus(batch_size=2).decoder(small).run(source())  # type: ignore[arg-type]
     next(made)
     assert taken == 2
 
@@ -98,6 +98,8 @@ def test_draws_follow_the_distribution() -> None:
     scores = torch.tensor([[0.1, 0.0, 0.6, 0.3]]).log().expand(20_000, -1)
     drawn = Draw(torch.rand(20_000, 1, generator=stream(0, "test")))(torch.empty(0), scores).argmax(dim=1)
     assert torch.allclose(drawn.bincount(minlength=4) / 20_000, torch.tensor([0.1, 0.0, 0.6, 0.3]), atol=0.02)
+    lowest = Draw(torch.zeros(1, 1))(torch.empty(0), torch.tensor([[0.0, 0.0, 0.4, 0.6]]).log())
+    assert lowest.argmax() == 2, "what has no probability is never drawn"
 
 
 def test_plain_samples_are_those_of_the_language_model(lm: LanguageModel) -> None:
@@ -117,18 +119,18 @@ def test_plain_samples_are_those_of_the_language_model(lm: LanguageModel) -> Non
     assert torch.allclose(counts / 2000, expected, atol=0.04)
 
 
-def test_more_samples_satisfy_more(tiny: LanguageModel) -> None:
+def test_more_samples_satisfy_more(small: LanguageModel) -> None:
     hard = exclude(*"aeio")
     shares = {}
     for n in (1, 20):
-        made = list(BestOfN(n).decoder(tiny).run(requests(tiny, [hard], samples=6)))
+        made = list(BestOfN(n).decoder(small).run(requests(small, [hard], samples=6)))
         shares[n] = sum(bool(item.verified) for item in made) / len(made)
     assert shares[20] > shares[1]
 
 
-def test_the_best_of_n_is_the_likeliest_that_holds_and_the_first_is_not(tiny: LanguageModel) -> None:
-    wanted = requests(tiny, [exclude("e")], samples=4)
-    best, first = (by_place(list(BestOfN(20, pick).decoder(tiny).run(wanted))) for pick in ("best", "first"))
+def test_the_best_of_n_is_the_likeliest_that_holds_and_the_first_is_not(small: LanguageModel) -> None:
+    wanted = requests(small, [exclude("e")], samples=4)
+    best, first = (by_place(list(BestOfN(20, pick).decoder(small).run(wanted))) for pick in ("best", "first"))
     both = [place for place in best if best[place].verified and first[place].verified]
     assert both
     assert all((best[place].nll or 0) <= (first[place].nll or 0) + 1e-3 for place in both)
@@ -150,20 +152,22 @@ def test_the_best_of_n_is_the_likeliest_that_holds_and_the_first_is_not(tiny: La
         (lambda f: BestOfN(0), "n must be at least 1"),
     ],
 )
-def test_mistakes(method: Callable[[Folders], Method], message: str, tiny: LanguageModel, checkpoints: Folders) -> None:
+def test_mistakes(
+    method: Callable[[Folders], Method], message: str, small: LanguageModel, checkpoints: Folders
+) -> None:
     with pytest.raises(MucolaError, match=message):
-        method(checkpoints).decoder(tiny)
+        method(checkpoints).decoder(small)
 
 
 def test_a_checkpoint_for_another_table_is_refused(
-    tiny: LanguageModel, tmp_path_factory: pytest.TempPathFactory
+    small: LanguageModel, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    other = LanguageModel(make_model("llama", len(tiny.table), seed=9), tiny.tokenizer, "other")
+    other = LanguageModel(make_model("llama", len(small.table), seed=9), small.tokenizer, "other")
     folder = save_adapter(tmp_path_factory.mktemp("other"), other, "class_lm", 0)
     with pytest.raises(MucolaError, match="trained on the embedding table"):
-        DAPT(folder).decoder(tiny)
+        DAPT(folder).decoder(small)
 
 
-def test_a_length_that_cannot_be(tiny: LanguageModel) -> None:
+def test_a_length_that_cannot_be(small: LanguageModel) -> None:
     with pytest.raises(MucolaError, match="at least 1 token"):
-        list(Nucleus().decoder(tiny).run([Request(Prompt.of("A", tiny), 0)]))
+        list(Nucleus().decoder(small).run([Request(Prompt.of("A", small), 0)]))
