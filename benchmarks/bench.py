@@ -80,10 +80,10 @@ class Ratio:
         return f"{self.median:.2f} [{self.low:.2f}-{self.high:.2f}]"
 
 
-def interleaved(cases: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, Timing]:
+def interleaved(cases: Mapping[str, Callable[[], object]], rounds: int, warm_up: bool = True) -> dict[str, Timing]:
     """Run all cases once to warm up, then ``rounds`` times each, in turns."""
     found = {name: Timing() for name in cases}
-    for work in cases.values():
+    for work in cases.values() if warm_up else ():
         work()
     for _ in range(rounds):
         for name, work in cases.items():

@@ -10,6 +10,8 @@ that fits into a given memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -84,6 +86,7 @@ def _lengths(
         simplex_sizes.append((FEW, length, theirs.memory))
     columns = ["length", "embeddings s", "simplex s", "ratio", "embeddings MiB", "simplex MiB", "ratio of memory"]
     report.table("Length", columns, rows, f"{FEW} chains, prompt 8; a step of all chains")
+    _plot(rows, report.options.output / "growth.svg")
     weights, fits = resident(), {"embeddings": fit(sizes), "simplex": fit(simplex_sizes)}
     report.table(
         "Memory of a step",
@@ -100,6 +103,22 @@ def _lengths(
     )
 
 
+def _plot(rows: Sequence[Sequence[Any]], path: Path) -> None:
+    """Time and memory against length, as a picture beside the JSON file."""
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3.2), layout="constrained")
+    lengths = [row[0] for row in rows]
+    panels = zip(figure.subplots(1, 2), ((1, 2, "seconds of a step"), (4, 5, "MiB of a step")), strict=True)
+    for axes, (ours, theirs, label) in panels:
+        axes.plot(lengths, [row[ours] for row in rows], marker="o", label="embeddings")
+        axes.plot(lengths, [row[theirs] for row in rows], marker="s", linestyle="--", label="vocabulary simplex")
+        axes.set(xlabel=f"length in tokens, {FEW} chains", ylabel=label, xlim=0, ylim=0)
+        axes.legend(frameon=False)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, metadata={"Date": None})
+
+
 def embedding(sampler: Sampler, constraints: list[Constraint], count: int, length: int, prompt: int) -> Work:
     """Our step."""
     return stepping(chains(sampler.language_model, count, prompt, constraints), sampler.dynamics, 1, length)
@@ -107,7 +126,7 @@ def embedding(sampler: Sampler, constraints: list[Constraint], count: int, lengt
 
 def simplex(sampler: Sampler, constraints: list[Constraint], count: int, length: int) -> Work:
     """A step of the ablation, from logits in which one token a place stands out."""
-    language_model, method = sampler.language_model, SimplexLangevin(steps=1, batch_size=count)
+    language_model = sampler.language_model
     prompt = Prompt("p", tuple(random_tokens(language_model, 1, 8)[0].tolist()), "p")
     requests = [Request(prompt, length, constraints, index) for index in range(count)]
     streams = [torch.Generator().manual_seed(index) for index in range(count)]
