@@ -4,7 +4,8 @@ A plain sample as good as never has four given words in it, and a chain that sta
 tear a finished sentence open for each. A draft is written from left to right like a plain sample, but at
 every token one of the words that are still missing may come next. The chance of that is what would spread
 the words evenly over the room that is left, times how well they suit here compared with the places
-before; at the end there is no choice. The best of many drafts is where a chain starts.
+before; at the end there is no choice. The best of many drafts is the sample if it satisfies everything, and
+where a chain starts if it does not.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from mucola.language_model import LanguageModel, nucleus_draw
 from mucola.pool import Request
 
 DRAFTS = 24
-"""How many are written for one chain; they cost about as much as twenty of its steps."""
+"""How many are written for one sample; they cost about as much as twenty steps of a chain."""
 NUCLEUS = 0.8
 """Narrower than a plain sample's: what stands between the words should hold together."""
 SWING = 5.0

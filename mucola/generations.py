@@ -46,7 +46,7 @@ class Generation:
     text: str
     """The continuation alone, without the prompt."""
     source: str
-    """Where the text came from: ``ancestral``, ``langevin``, ``fallback``, or the name of a baseline."""
+    """Where the text came from: ``ancestral``, ``draft``, ``langevin``, ``fallback``, or the name of a baseline."""
     tokens: list[int] | None = None
     constrained: int | None = None
     """How many of the tokens were made under the constraints, if plain ones follow."""

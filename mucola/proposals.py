@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -52,36 +53,71 @@ def budget(request: Request, settings: Settings) -> int:
     return settings.proposals if chance * settings.proposals >= 1 else 1
 
 
-def propose(
-    language_model: LanguageModel, tasks: Sequence[Task], settings: Settings, seed: int, room: Room
-) -> list[Check | None]:
-    """For each task the first proposal that passes, or None; the best of the others is where its chain starts.
+@dataclass
+class _Drawing:
+    task: Task
+    stream: torch.Generator
+    left: int
+    passed: Check | None = None
 
-    Where there are keywords the proposals are drafts, which never pass: they are no samples of the LM.
+    @property
+    def kind(self) -> tuple[bool, int]:
+        """Those of one kind are drawn together."""
+        return wants_words(self.task.request), self.task.request.length
+
+
+class Proposals:
+    """Tasks that draw until a proposal passes or they have drawn enough; each leaves at once and makes room.
+
+    Where there are keywords the proposals are drafts. They are no exact samples of the LM, and the best one is taken.
     """
-    streams = [stream(seed, task.request.prompt.id, task.request.sample, "proposal", task.restarts) for task in tasks]
-    left = [budget(task.request, settings) for task in tasks]
-    passed: list[Check | None] = [None] * len(tasks)
-    for task in tasks:
-        task.start = None
-    while open_ := [index for index in range(len(tasks)) if passed[index] is None and left[index] > 0]:
-        each = max(1, room.size // len(open_))
-        rows = [index for index in open_ for _ in range(min(each, left[index]))]
-        for words, length in sorted({_kind(tasks[index]) for index in rows}):
-            same = [index for index in rows if _kind(tasks[index]) == (words, length)]
-            shape = (length, 2) if words else (length,)
-            uniforms = [torch.rand(shape, generator=streams[index]) for index in same]
-            requests = [tasks[index].request for index in same]
-            before = time.perf_counter()
-            drawn = draw_in(room, language_model, requests, uniforms, None if words else settings.nucleus)
-            share = (time.perf_counter() - before) / len(same)
-            for index, found in zip(same, drawn, strict=True):
-                left[index] -= 1
-                tasks[index].seconds += share
-                if passed[index] is None:
-                    _keep(tasks[index], found)
-                    passed[index] = found if found.verified and not words else None
-    return passed
+
+    def __init__(self, language_model: LanguageModel, settings: Settings, seed: int) -> None:
+        self.language_model = language_model
+        self.settings = settings
+        self.seed = seed
+        self._drawing: list[_Drawing] = []
+
+    def __len__(self) -> int:
+        return len(self._drawing)
+
+    def add(self, tasks: Sequence[Task]) -> None:
+        """Let tasks draw."""
+        for task in tasks:
+            task.start = None
+            names = (task.request.prompt.id, task.request.sample, "proposal", task.restarts)
+            self._drawing.append(_Drawing(task, stream(self.seed, *names), budget(task.request, self.settings)))
+
+    def step(self, room: Room) -> list[tuple[Task, Check | None]]:
+        """Draw as many proposals as there is room for; the tasks that are done, each with what passed, if any did.
+
+        The best of a task's proposals is where its chain starts.
+        """
+        if not self._drawing:
+            return []
+        each = max(1, room.size // len(self))
+        rows = [item for item in self._drawing for _ in range(min(each, item.left))]
+        for words, length in sorted({item.kind for item in rows}):
+            self._draw([item for item in rows if item.kind == (words, length)], room)
+        done = [item for item in self._drawing if item.passed or item.left == 0]
+        self._drawing = [item for item in self._drawing if not item.passed and item.left > 0]
+        return [(item.task, item.passed) for item in done]
+
+    def _draw(self, rows: Sequence[_Drawing], room: Room) -> None:
+        words, length = rows[0].kind
+        uniforms = [torch.rand((length, 2) if words else (length,), generator=item.stream) for item in rows]
+        requests = [item.task.request for item in rows]
+        before = time.perf_counter()
+        drawn = draw_in(room, self.language_model, requests, uniforms, None if words else self.settings.nucleus)
+        share = (time.perf_counter() - before) / len(rows)
+        for item, found in zip(rows, drawn, strict=True):
+            item.left -= 1
+            item.task.seconds += share
+            if item.passed is None:
+                _keep(item.task, found)
+                # A plain sample that passes is exact, so the first one is taken; of drafts the best.
+                candidate = found if not words else item.task.start if item.left == 0 else None
+                item.passed = candidate if candidate and candidate.verified else None
 
 
 def draw_in(
@@ -100,10 +136,6 @@ def draw_in(
         return draw(language_model, requests[part], uniforms[part], nucleus)
 
     return [found for part in room.parts(len(requests), work) for found in part]
-
-
-def _kind(task: Task) -> tuple[bool, int]:
-    return wants_words(task.request), task.request.length
 
 
 def _keep(task: Task, found: Check) -> None:

@@ -16,13 +16,14 @@ from torch import Tensor
 
 from mucola import calibration
 from mucola.constraints import Constraint, parse_all
+from mucola.drafts import wants_words
 from mucola.errors import MucolaError
 from mucola.generations import Generation
 from mucola.language_model import LanguageModel
 from mucola.memory import Room, chains_that_fit
 from mucola.pool import Pool, Request, Stopped, Task
 from mucola.prompts import Prompt
-from mucola.proposals import draw, draw_in, propose
+from mucola.proposals import Proposals, draw, draw_in
 from mucola.randomness import stream
 from mucola.settings import Settings
 from mucola.trace import Trace
@@ -71,23 +72,26 @@ class Sampler:
         """Finished samples, in the order in which they finish; requests are taken as there is room."""
         source, exhausted = iter(requests), False
         room = Room(self.settings.batch_size or chains_that_fit(self.language_model))
-        waiting: list[Task] = []
+        proposals = Proposals(self.language_model, self.settings, seed)
         pools: dict[int, Pool] = {}
+        waiting: list[Task] = []
         while True:
-            free = room.size - len(waiting) - sum(len(pool) for pool in pools.values())
+            free = room.size - len(waiting) - len(proposals) - sum(len(pool) for pool in pools.values())
             arrived = [Task(request) for request in islice(source, max(0, free))]
             exhausted = len(arrived) < free
             for task in arrived:
                 task.request.prepare(self.language_model)
-            tasks, waiting = [*waiting, *arrived], []
-            if self.settings.mode == "fast" and tasks:
-                passed = propose(self.language_model, tasks, self.settings, seed, room)
-                for task, found in zip(tasks, passed, strict=True):
-                    if found is not None:
-                        yield self._finish(task, found, "ancestral", seed)
-                tasks = [task for task, found in zip(tasks, passed, strict=True) if found is None]
-            if tasks:
-                self._start(tasks, pools, seed, trace, room)
+            ready, waiting = [*waiting, *arrived], []
+            if self.settings.mode == "fast":
+                proposals.add(ready)
+                ready = []
+                for task, passed in proposals.step(room):
+                    if passed is None:
+                        ready.append(task)
+                    else:
+                        yield self._finish(task, passed, "draft" if wants_words(task.request) else "ancestral", seed)
+            if ready:
+                self._start(ready, pools, seed, trace, room)
             for pool in pools.values():
                 for stopped in pool.step(room) if pool else ():
                     outcome = self._judge(stopped, seed)
@@ -95,7 +99,7 @@ class Sampler:
                         waiting.append(stopped.task)
                     else:
                         yield outcome
-            if exhausted and not waiting and not any(pools.values()):
+            if exhausted and not waiting and not proposals and not any(pools.values()):
                 return
 
     def _start(self, tasks: Sequence[Task], pools: dict[int, Pool], seed: int, trace: bool, room: Room) -> None:

@@ -25,9 +25,9 @@ class Check(NamedTuple):
     """Every constraint holds on the text."""
 
     def rank(self, constraints: Sequence[Constraint]) -> tuple[float, ...]:
-        """The lower the better: violated constraints, what they are over by, and the NLL."""
+        """The lower the better: verified or not, violated constraints, what they are over by, and the NLL."""
         over = [value - item.threshold for value, item in zip(self.values, constraints, strict=True)]
-        return sum(excess > 0 for excess in over), sum(max(0.0, excess) for excess in over), self.nll
+        return not self.verified, sum(excess > 0 for excess in over), sum(max(0.0, excess) for excess in over), self.nll
 
 
 def check(
