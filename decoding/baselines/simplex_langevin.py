@@ -33,7 +33,7 @@ class SimplexLangevin(Baseline):
         step_size: how far a step goes along the gradient of the logits, which is scaled to norm 1 at each place.
         noise: standard deviation of the Gaussian noise on the logits at the first step; it falls to a hundredth
             of that in geometric progression.
-        temperature: of the softmax; below 1 the soft tokens are nearer to single tokens.
+        temperature: of the softmax; below 1 the soft tokens are nearer to single tokens, and move less.
         nucleus: chains begin at the language model's own logits along a nucleus sample of this mass.
         batch_size: chains that advance together.
     """
@@ -46,7 +46,7 @@ class SimplexLangevin(Baseline):
         weight: float = 10.0,
         step_size: float = 1.0,
         noise: float = 0.1,
-        temperature: float = 0.5,
+        temperature: float = 1.0,
         nucleus: float = 0.96,
         batch_size: int = 8,
     ) -> None:

@@ -31,9 +31,9 @@ SAMPLERS: dict[str, Callable[[Folders], Method]] = {
     "dexperts": lambda folders: DExperts(folders["good"], folders["bad"]),
     "gedi": lambda folders: GeDi(folders["gedi"], "positive", scale=4.0),
     "fudge": lambda folders: FUDGE(folders["future"], "positive", candidates=40),
-    "best_of_n": lambda folders: BestOfN(n=5),
-    "rejection": lambda folders: BestOfN(n=5, pick="first"),
-    "simplex_langevin": lambda folders: SimplexLangevin(steps=5),
+    "best_of_n": lambda folders: BestOfN(n=3),
+    "rejection": lambda folders: BestOfN(n=3, pick="first"),
+    "simplex_langevin": lambda folders: SimplexLangevin(steps=2),
 }
 
 

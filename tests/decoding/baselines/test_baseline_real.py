@@ -41,14 +41,14 @@ def test_gedi_steers_plain_generate(smollm: LanguageModel) -> None:
     for wanted in (0, 1):
         torch.manual_seed(0)
         written = smollm.model.generate(
-            input_ids=torch.tensor([prompt.tokens] * 4),
-            max_new_tokens=10,
-            min_new_tokens=10,
+            input_ids=torch.tensor([prompt.tokens] * 3),
+            max_new_tokens=8,
+            min_new_tokens=8,
             do_sample=True,
             top_p=0.9,
             top_k=0,
             logits_processor=[GeDiProcessor(smollm.model, conditions, wanted)],
         )
         rows = written[:, len(prompt.tokens) :]
-        surprise.append(positive.evaluate(Sequences.of(smollm, [prompt] * 4, rows)).values.mean().item())
+        surprise.append(positive.evaluate(Sequences.of(smollm, [prompt] * 3, rows)).values.mean().item())
     assert surprise[1] < surprise[0] - 0.5, "mean -log p(positive)"
