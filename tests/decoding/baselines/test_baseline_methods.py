@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 import torch
@@ -166,6 +167,15 @@ def test_a_checkpoint_for_another_table_is_refused(
     folder = save_adapter(tmp_path_factory.mktemp("other"), other, "class_lm", 0)
     with pytest.raises(MucolaError, match="trained on the embedding table"):
         DAPT(folder).decoder(small)
+
+
+@pytest.mark.parametrize("name", ["dexperts", "gedi", "fudge"])
+def test_half_precision(name: str, small: LanguageModel, tmp_path: Path) -> None:
+    half = LanguageModel(make_model("llama", len(small.table)).bfloat16(), small.tokenizer, "half")
+    kinds = {"good": "class_lm", "bad": "class_lm", "gedi": "generative", "future": "future"}
+    folders = {part: save_adapter(tmp_path / part, half, kind, 0) for part, kind in kinds.items()}
+    (found,) = SAMPLERS[name](folders).decoder(half).run([Request(Prompt.of("The dog", half), 4)])
+    assert len(found.tokens or ()) == 4
 
 
 def test_a_length_that_cannot_be(small: LanguageModel) -> None:
