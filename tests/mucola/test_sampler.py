@@ -87,6 +87,13 @@ def test_every_request_is_answered_once_and_refilled_as_chains_finish(lm: Langua
     assert sorted(seen) == list(range(7))
 
 
+def test_a_hard_request_does_not_hold_easy_ones_while_it_draws(lm: LanguageModel) -> None:
+    hard = Request(Prompt.of("The book", lm), 5, [Never()], 0)
+    easy = [Request(Prompt.of("The book", lm), 5, [], index) for index in range(1, 7)]
+    sampler = Sampler(lm, replace(FAST, batch_size=2, proposals=32))
+    assert [sample.sample for sample in sampler.run([hard, *easy])] == [1, 2, 3, 4, 5, 6, 0]
+
+
 def test_a_plain_sample_that_satisfies_everything_is_ancestral(lm: LanguageModel) -> None:
     for sample in Sampler(lm, FAST).sample("The book", 6, 5):
         assert (sample.source, sample.steps, sample.verified) == ("ancestral", 0, True)
