@@ -54,6 +54,7 @@ def arguments_parser() -> Any:
     made.add_argument("--output", type=str, required=True, help="folder of the run")
     made.add_argument("--model", type=str, default="smollm2-135m", help="built-in name, folder or Hugging Face id")
     made.add_argument("--dtype", type=Dtype, default="float32", help="of the model; energies and chains are fp32")
+    made.add_argument("--compile", type=bool, default=False, help="torch.compile what does not depend on the prompts")
     made.add_argument("-n", "--num_samples", type=int, default=1, help="how many continuations of each prompt")
     made.add_argument("--length", type=int | list[int], default=20, help="tokens; of several lengths, the best is kept")
     made.add_argument("--continue_to", type=int | None, help="go on with plain nucleus sampling up to so many tokens")
@@ -116,7 +117,7 @@ def _run(plan: Plan, folder: RunFolder, fabric: Fabric, info: dict[str, Any], op
 
     crew = Crew(fabric)
     try:
-        language_model = load(options.model, options.dtype, fabric)
+        language_model = load(options.model, options.dtype, options.compile, fabric)
         plan.prepare(language_model)
         info["models"] = {"language_model": model_facts(language_model)}
         if crew.rank > 0:
@@ -146,10 +147,18 @@ def _run(plan: Plan, folder: RunFolder, fabric: Fabric, info: dict[str, Any], op
     sys.stdout.write(f"{folder.path}: {progress.summary()}\n")
 
 
-def load(name: str, dtype: Dtype, fabric: Fabric) -> LanguageModel:
-    """The language model on this rank's device."""
+def load(name: str, dtype: Dtype, compile: bool, fabric: Fabric) -> LanguageModel:
+    """The language model on this rank's device.
+
+    Attention looks at prompts of any number and length, a new shape at nearly every step, which would have the
+    compiler at work for ever. The feed-forward blocks, most of the arithmetic, do not: they are what is compiled.
+    """
     from mucola.language_model import LanguageModel
     from mucola.model_store import load_causal_lm
 
     model, tokenizer = load_causal_lm(name, dtype=dtype)
-    return LanguageModel(model.to(fabric.device), tokenizer, name)
+    model = model.to(fabric.device)
+    for path, module in model.named_modules() if compile else ():
+        if path.endswith(".mlp"):
+            module.compile(dynamic=True)
+    return LanguageModel(model, tokenizer, name)
