@@ -12,6 +12,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import os
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -108,7 +109,7 @@ class PromptFile:
 
     def _rows(self) -> Iterator[tuple[str, Callable[[], dict[str, Any]]]]:
         """Where each record stands, and how to read it."""
-        path = Path(self.file).expanduser()
+        path = Path(os.path.expandvars(self.file)).expanduser()
         if path.is_dir() or (not path.exists() and self.file.count("/") == 1 and not path.suffix):
             yield from _dataset_rows(self.file)
             return

@@ -27,7 +27,6 @@ def load_future(name: str, language_model: LanguageModel) -> FutureDiscriminator
     loaded = load_attribute_model(name, language_model.table, language_model.model)
     if not isinstance(loaded, FutureDiscriminator):
         raise _wrong_kind(name, "future")
-    loaded.head.to(language_model.model.dtype)  # it reads the model's states, whatever their precision
     return loaded
 
 

@@ -129,7 +129,7 @@ class FutureDiscriminator(nn.Module):
         """
         with self.lm.active() as lm:
             states = hidden_states(lm, **inputs)
-        return self.head(states.last_hidden_state), states.past_key_values
+        return self.head(states.last_hidden_state.to(self.head.weight.dtype)), states.past_key_values
 
     @classmethod
     def load(cls, folder: Path, lm: Any) -> FutureDiscriminator:
