@@ -99,7 +99,7 @@ def _lengths(
         "Longest text",
         columns,
         [[g, *(longest(g * 2**30 - weights, n, f) for f in fits.values() for n in (1, FEW, 25))] for g in BUDGETS_GIB],
-        "from the slopes; the model itself reads at most 8,192 tokens, the classifier 511",
+        "from the slopes, roughly unless --full; the model reads at most 8,192 tokens, the classifier 511",
     )
 
 
