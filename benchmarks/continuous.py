@@ -83,4 +83,4 @@ def _timed(samples: Iterator[Sample]) -> tuple[dict[tuple[str, int], Sample], fl
 
 
 if __name__ == "__main__":
-    auto_cli(main)
+    auto_cli(main, as_positional=False)

@@ -63,4 +63,4 @@ def _decode(options: list[str], devices: int) -> tuple[float, dict[tuple[str, in
 
 
 if __name__ == "__main__":
-    auto_cli(main)
+    auto_cli(main, as_positional=False)
