@@ -3,7 +3,8 @@
     e' = e - eta grad E(e) + sqrt(2 eta beta) z,      y = argmin_v |e' - E_v|^2,      e = E_y
 
 A state carries the value and the gradient of every term at its tokens. A chain whose tokens did not
-change keeps them: only chains that moved are evaluated, and a changed multiplier only reweights.
+change keeps them, and one that goes straight back takes up what it knew there: only chains that moved
+to something new are evaluated, and a changed multiplier only reweights.
 """
 
 from __future__ import annotations
@@ -62,7 +63,11 @@ class State(NamedTuple):
     multipliers: Tensor
     """(chains, constraints)"""
     left: Tensor
-    """The tokens before the last change: (chains, length)."""
+    """The tokens before the last change, and what was known of them: (chains, length)."""
+    left_nll: Tensor
+    left_values: Tensor
+    left_holds: Tensor
+    left_gradients: Tensor
     returns: Tensor
     """How often a change went straight back: (chains,)."""
     still: Tensor
@@ -83,7 +88,38 @@ class State(NamedTuple):
             holds=pad(self.holds, (0, more), value=True),
             multipliers=pad(self.multipliers, (0, more)),
             gradients=pad(self.gradients, (0, 0, 0, 0, 0, more)),
+            left_values=pad(self.left_values, (0, more)),
+            left_holds=pad(self.left_holds, (0, more), value=True),
+            left_gradients=pad(self.left_gradients, (0, 0, 0, 0, 0, more)),
         )
+
+    def moved_to(self, tokens: Tensor, damping: float, thresholds: Tensor) -> tuple[State, Tensor]:
+        """The chains at ``tokens``, and which of them stand where nothing is known yet: (chains,), bool.
+
+        A gradient that was not needed when a chain was here before may be needed by now: that one is not known.
+        """
+        moved = (tokens != self.tokens).any(dim=1)
+        back = moved & (tokens == self.left).all(dim=1)
+        needed = coefficients(self.multipliers, self.left_values, thresholds, damping) > 0
+        lacking = (needed & (self.left_gradients[:, 1:] == 0).flatten(2).all(dim=2)).any(dim=1)
+        known = back & ~lacking
+        here = (self.nll, self.values, self.holds, self.gradients)
+        there = (self.left_nll, self.left_values, self.left_holds, self.left_gradients)
+        nll, values, holds, gradients = (_where(known, b, a) for a, b in zip(here, there, strict=True))
+        left = (_where(moved, a, b) for a, b in zip(here, there, strict=True))
+        state = self._replace(
+            tokens=tokens,
+            nll=nll,
+            values=values,
+            holds=holds,
+            gradients=gradients,
+            left=_where(moved, self.tokens, self.left),
+            **dict(zip(("left_nll", "left_values", "left_holds", "left_gradients"), left, strict=True)),
+            returns=self.returns + back,
+            still=torch.where(moved, 0, self.still + 1),
+            step=self.step + 1,
+        )
+        return state, moved & ~known
 
     @classmethod
     def join(cls, parts: Sequence[State]) -> State:
@@ -178,17 +214,28 @@ class Batch:
 def init(batch: Batch, tokens: Tensor, dynamics: Dynamics) -> State:
     """Chains that start at ``tokens``."""
     chains, length = tokens.shape
+    dim, device = batch.language_model.table.dim, tokens.device
+    nll = torch.zeros(chains, device=device)
+    values = torch.zeros(chains, batch.columns, device=device)
+    holds = torch.ones(chains, batch.columns, dtype=torch.bool, device=device)
+    gradients = torch.zeros(chains, 1 + batch.columns, length, dim, device=device)
+    none = torch.zeros(chains, dtype=torch.long, device=device)
+    nowhere = torch.full_like(tokens, -1)
     fresh = State(
         tokens=tokens,
-        nll=torch.zeros(chains, device=tokens.device),
-        values=torch.zeros(chains, batch.columns, device=tokens.device),
-        holds=torch.ones(chains, batch.columns, dtype=torch.bool, device=tokens.device),
-        gradients=torch.zeros(chains, 1 + batch.columns, length, batch.language_model.table.dim, device=tokens.device),
-        multipliers=torch.zeros(chains, batch.columns, device=tokens.device),
-        left=torch.full_like(tokens, -1),
-        returns=torch.zeros(chains, dtype=torch.long, device=tokens.device),
-        still=torch.zeros(chains, dtype=torch.long, device=tokens.device),
-        step=torch.zeros(chains, dtype=torch.long, device=tokens.device),
+        nll=nll,
+        values=values,
+        holds=holds,
+        gradients=gradients,
+        multipliers=values,
+        left=nowhere,
+        left_nll=nll,
+        left_values=values,
+        left_holds=holds,
+        left_gradients=gradients,
+        returns=none,
+        still=none,
+        step=none,
     )
     everything = torch.ones(chains, dtype=torch.bool, device=tokens.device)
     return _evaluate(batch, fresh, everything, dynamics)
@@ -211,15 +258,8 @@ def step(batch: Batch, state: State, dynamics: Dynamics, everything: bool = Fals
     if dynamics.moves is not None:
         least = margin.topk(min(dynamics.moves, margin.shape[1]), dim=1).values[:, -1:]
         tokens = torch.where(margin >= least, tokens, state.tokens)
-    moved = (tokens != state.tokens).any(dim=1)
-    state = state._replace(
-        tokens=tokens,
-        left=torch.where(moved[:, None], state.tokens, state.left),
-        returns=state.returns + (moved & (tokens == state.left).all(dim=1)),
-        still=torch.where(moved, 0, state.still + 1),
-        step=state.step + 1,
-    )
-    evaluated = torch.ones_like(moved) if everything else moved
+    state, unknown = state.moved_to(tokens, ascent.damping, batch.thresholds)
+    evaluated = torch.ones_like(unknown) if everything else unknown
     state = _evaluate(batch, state, evaluated, dynamics)
     raised = ascend(
         state.multipliers,
@@ -278,6 +318,11 @@ def _by_batch_key(batch: Batch, pairs: Sequence[tuple[int, int]]) -> list[list[t
     for row, col in pairs:
         groups.setdefault(batch.chains[row].constraints[col].batch_key(), []).append((row, col))
     return list(groups.values())
+
+
+def _where(chosen: Tensor, one: Tensor, other: Tensor) -> Tensor:
+    """``one`` in the chosen rows, ``other`` elsewhere."""
+    return torch.where(chosen.view(-1, *[1] * (one.dim() - 1)), one, other)
 
 
 def _gradient_ratio(gradients: Tensor) -> Tensor:

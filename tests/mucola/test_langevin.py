@@ -146,6 +146,15 @@ def test_evaluating_only_what_moved_changes_nothing(lm: LanguageModel) -> None:
     assert few < all_ == 6 * 40
 
 
+def test_a_chain_that_goes_straight_back_is_not_evaluated_again(lm: LanguageModel) -> None:
+    tokens = random_tokens(lm, 8, 4)
+    lazy, few = run(make_batch(lm, 8), tokens, 40, everything=False)
+    full, _ = run(make_batch(lm, 8), tokens, 40, everything=True)
+    assert all(torch.equal(a, b) for a, b in zip(lazy, full, strict=True))
+    moves = sum(int((a != b).any(dim=1).sum()) for a, b in zip([tokens, *lazy], lazy, strict=False))
+    assert 0 < few < moves
+
+
 def test_chains_in_a_batch_are_the_chains_one_by_one(lm: LanguageModel) -> None:
     tokens = random_tokens(lm, 4, 6)
     together, _ = run(make_batch(lm, 4, (keyword("dog"),)), tokens, 25, everything=False)
@@ -206,19 +215,11 @@ def test_going_straight_back_is_counted(lm: LanguageModel) -> None:
 
 
 def a_state(tokens: list[list[int]], nll: list[float], holds: list[bool], still: list[int]) -> State:
-    rows = len(tokens)
-    return State(
-        torch.tensor(tokens),
-        torch.tensor(nll),
-        torch.zeros(rows, 1),
-        torch.tensor(holds)[:, None],
-        torch.zeros(rows, 2, len(tokens[0]), 3),
-        torch.zeros(rows, 1),
-        torch.tensor(tokens),
-        torch.zeros(rows, dtype=torch.long),
-        torch.tensor(still),
-        torch.zeros(rows, dtype=torch.long),
-    )
+    rows, length = len(tokens), len(tokens[0])
+    terms = (torch.tensor(nll), torch.zeros(rows, 1), torch.tensor(holds)[:, None], torch.zeros(rows, 2, length, 3))
+    here = torch.tensor(tokens)
+    none = torch.zeros(rows, dtype=torch.long)
+    return State(here, *terms, torch.zeros(rows, 1), here, *terms, none, torch.tensor(still), none)
 
 
 def test_the_likeliest_satisfying_sequence_that_stood_still_is_kept() -> None:
