@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
@@ -32,6 +33,8 @@ SHORTHANDS = ("constraint", "keyword", "exclude", "positive", "negative", "toxic
 
 def command(arguments: Sequence[str]) -> None:
     """Entry point of ``mucola decode``; what goes wrong on all ranks is said by rank 0 alone."""
+    # When rank 0 ends, the others' connections break; torch would print a stack for each.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
     from lightning.fabric.utilities import rank_zero_only
 
     try:

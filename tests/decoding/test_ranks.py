@@ -134,8 +134,8 @@ def test_an_error_is_said_once_and_no_rank_hangs(tiny: Path, tmp_path: Path) -> 
     running = start("mucola", "decode", *options(tiny, tmp_path / "run"), "--devices", "2", "--toxic", "0.01")
     code, _, errors = finish(running, seconds=90)
     assert code == 2
-    assert errors.count("embedding table") == 1
-    assert "Traceback" not in errors
+    assert "embedding table" in errors
+    assert len(errors.strip().splitlines()) == 1
     assert wait_for(lambda: not processes(running.pid), 10)
 
 
