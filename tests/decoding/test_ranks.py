@@ -141,12 +141,12 @@ def test_an_error_is_said_once_and_no_rank_hangs(tiny: Path, tmp_path: Path) -> 
 
 def test_ctrl_c_leaves_whole_lines_and_says_how_to_go_on(tiny: Path, tmp_path: Path) -> None:
     folder = tmp_path / "run"
-    running = start("mucola", "decode", *options(tiny, folder), "--devices", "2")
+    running = start("mucola", "decode", *options(tiny, folder), "-n", "5000", "--devices", "2")
     assert wait_for(lambda: lines(folder) > 5, 120)
     os.killpg(running.pid, signal.SIGINT)
     code, _, errors = finish(running, seconds=30)
     assert code == 130
     assert "the same command makes the others" in errors
     assert "Traceback" not in errors
-    assert 5 < len(Run(folder)) <= CHAINS
+    assert len(Run(folder)) > 5
     assert wait_for(lambda: not processes(running.pid), 10)

@@ -130,7 +130,8 @@ def test_sampling_from_the_command_line_writes_what_it_shows(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     out = tmp_path / "out"
-    options = ["--length", "8", "-n", "2", "--keyword", "beach", "--sampling.steps", "60", "--sampling.restarts", "0"]
+    chains = ["--sampling.mode", "faithful", "--sampling.steps", "10", "--sampling.restarts", "0"]
+    options = ["--length", "8", "-n", "2", "--keyword", "beach", *chains]
     files = ["--output", str(out / "s.jsonl"), "--trace", str(out / "traces")]
     code, output, _ = within(capsys, "sample", "The dog", *options, *files)
     assert code == 0
