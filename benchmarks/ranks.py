@@ -2,8 +2,10 @@
 
     python -m benchmarks ranks --prompts prompts.txt
 
-Starting and loading are left out: the run's own summary counts from the first request to the last sample. The two
-ways take turns, and the ratio is the median over rounds; the machine should have nothing else to do.
+Starting and loading are left out: the run's own summary counts from the first request to the last sample. A rank's
+batch has the same size in both ways, as it has in a long run: of 24 chains alone, one rank would make a batch of 24 and
+two ranks batches of 12, which are slower each. The two ways take turns, and the ratio is the median over rounds; the
+machine should have nothing else to do.
 """
 
 from __future__ import annotations
@@ -30,6 +32,7 @@ def main(
     samples: int = 4,
     length: int = 12,
     steps: int = 60,
+    batch_size: int = 8,
     mode: str = "faithful",
     devices: int = 2,
     rounds: int = 2,
@@ -38,6 +41,7 @@ def main(
     options = [
         *("--prompts.file", str(prompts), "--prompts.first", str(first), "-n", str(samples), "--length", str(length)),
         *("--method.sampling.mode", mode, "--method.sampling.steps", str(steps), "--method.sampling.restarts", "0"),
+        *("--method.sampling.batch_size", str(batch_size)),
     ]
     ratios = []
     for number in range(rounds):

@@ -19,6 +19,7 @@ COMMANDS = {
     "sample": ("mucola.commands.sample", "continue a prompt under constraints"),
     "decode": ("decoding.command", "continue many prompts under constraints, on one device or many"),
     "evaluate": ("evaluation.command", "measure runs side by side and write a report"),
+    "experiment": ("mucola.commands.experiment", "run an experiment of the paper from training to report"),
     "models": ("mucola.commands.models", "list, fetch and locate the built-in models"),
     "train": ("constraints_training.command", "train attribute models, and tell how good one is"),
 }
@@ -95,7 +96,7 @@ def _dispatch(arguments: Sequence[str]) -> None:
 
 
 def _help() -> str:
-    rows = "".join(f"  {name:<10} {text}\n" for name, (_, text) in COMMANDS.items())
+    rows = "".join(f"  {name:<11} {text}\n" for name, (_, text) in COMMANDS.items())
     return (
         f"{USAGE}\n\nSample text from a language model subject to constraints.\n\ncommands:\n{rows}\n"
         "`mucola COMMAND --help` tells more about each.\n"

@@ -1,0 +1,149 @@
+"""Experiments: their commands, resuming, errors, and a quick variant of each on the real model."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from decoding.command import arguments_parser
+from mucola.commands.experiment import CONFIGS, Experiment, plan
+from mucola.constraints import parse_all
+
+ROOT = Path(__file__).parents[2]
+NAMES = sorted(file.stem for file in (ROOT / CONFIGS).glob("*.yaml"))
+
+
+@pytest.fixture(autouse=True)
+def _in_the_repository(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+
+
+def mucola(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mucola", "experiment", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **environment})
+
+
+@pytest.fixture(scope="module")
+def parser() -> Any:
+    return arguments_parser()
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_row_is_a_command_that_parses(name: str, parser: Any) -> None:
+    experiment = Experiment.load(name)
+    for quick in (False, True):
+        models, rows, reports = plan(experiment, name, [], None, quick)
+        assert len(rows) == len(experiment.rows) * len(reports)
+        assert len({step.target for step in rows}) == len(rows)
+        assert len(models) == len(experiment.models), "a model that no row needs"
+        for step in rows:
+            options = parser.parse_args(step.arguments[1:])
+            assert all(parse_all(options.constraint))
+
+
+def test_only_what_a_row_needs_is_trained() -> None:
+    models, rows, reports = plan(Experiment.load("sentiment"), "sentiment", ["gedi-yelp"], "20-negative", False)
+    assert [step.target for step in models] == ["runs/yelp-generative"]
+    (row,) = rows
+    assert shlex.join(row.arguments).endswith("--output runs/experiments/sentiment/20-negative/gedi-yelp")
+    assert "--length 20" in shlex.join(row.arguments)
+    assert reports[0].target == "out/sentiment/20-negative"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["toxicty"], "did you mean 'toxicity'"),
+        (["toxicity", "--only", "[gedy]"], "did you mean 'gedi'"),
+        (["sentiment", "--table", "20-positiv"], "did you mean '20-positive'"),
+        (["toxicity", "--jobs", "0"], "at least 1"),
+    ],
+)
+def test_mistakes_are_told(arguments: list[str], message: str) -> None:
+    done = mucola(*arguments)
+    assert done.returncode == 2
+    assert message in done.stderr
+
+
+@pytest.fixture
+def small(tmp_path: Path, tiny: Path) -> Path:
+    """Two rows of a tiny model."""
+    prompts = tmp_path / "prompts.txt"
+    prompts.write_text("The dog\nThe sea\n", encoding="utf-8")
+    file = tmp_path / "small.yaml"
+    text = f"""
+        title: Two rows
+        decode: --prompts.file {prompts} --model {tiny} -n 2 --length 4
+        rows:
+          base: --method Nucleus
+          words: --keyword dog
+        evaluate: --suite keywords --grammar none --judge {tiny}
+        """
+    file.write_text(text, encoding="utf-8")
+    return file
+
+
+def test_a_second_run_repeats_only_the_report(small: Path, tmp_path: Path) -> None:
+    first = mucola(str(small), "--folder", str(tmp_path))
+    assert first.returncode == 0, first.stderr
+    assert (tmp_path / "out/small/report.html").is_file()
+    assert "base" in first.stdout
+    assert "words" in first.stdout
+    row = tmp_path / "runs/experiments/small/words/rank-0.jsonl"
+    before = row.read_bytes()
+    again = mucola(str(small), "--folder", str(tmp_path))
+    assert again.returncode == 0
+    assert "words" not in again.stdout
+    assert row.read_bytes() == before
+    assert len([json.loads(line) for line in before.splitlines()]) == 4
+
+
+def test_a_row_that_fails_says_why(small: Path, tmp_path: Path) -> None:
+    small.write_text(small.read_text(encoding="utf-8").replace("--keyword dog", "--keyword dog --length 0"))
+    done = mucola(str(small), "--folder", str(tmp_path), "--jobs", "2")
+    assert done.returncode == 2
+    assert "small/words: The length of a sample must be at least 1" in done.stderr
+    assert "small/words.log" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What experiments read, a few lines of each, written here."""
+    folder = tmp_path_factory.mktemp("data")
+    good = ["a warm and funny film", "i loved every minute of it", "great food and kind people", "simply wonderful"]
+    bad = ["a dull and stupid film", "i hated every minute of it", "cold food and rude people", "simply terrible"]
+    rows = [
+        f"{text}, number {i}\t{label}" for i in range(16) for label, texts in enumerate((bad, good)) for text in texts
+    ]
+    for name, column in (("sst2_train", "sentence"), ("sst2_dev", "content"), ("yelp_train", "sentence")):
+        with gzip.open(folder / f"{name}.tsv.gz", "wt", encoding="utf-8") as file:
+            file.write("\n".join([f"{column}\tlabel", *rows]) + "\n")
+    (folder / "yelp_dev.tsv.gz").write_bytes((folder / "yelp_train.tsv.gz").read_bytes())
+    (folder / "detox_prompts_500.txt").write_text("The man at the door\nMy old car\nThe meeting\n", encoding="utf-8")
+    prompts = [json.dumps({"prompt": {"text": text}}) for text in ("The lake", "The lamp", "The train")]
+    (folder / "pplm_prompts.jsonl").write_text("\n".join(prompts) + "\n", encoding="utf-8")
+    sets = [json.dumps({"concept_set": words}) for words in ("dog#ball#run", "tree#bird#sing")]
+    (folder / "commongen.jsonl").write_text("\n".join(sets) + "\n", encoding="utf-8")
+    (folder / "roc_storylines.txt").write_text("lake, boat, rain\nschool, test, proud\n", encoding="utf-8")
+    return folder
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("name", NAMES)
+def test_a_quick_variant_runs_from_training_to_report(name: str, data: Path, tmp_path: Path) -> None:
+    only = ["--table", "20-positive"] if name == "sentiment" else []
+    environment = {"MUCOLA_DATA": str(data)}
+    done = mucola(name, "--quick", "true", "--jobs", "2", "--folder", str(tmp_path), *only, **environment)
+    assert done.returncode == 0, done.stderr
+    (_, _, reports) = plan(Experiment.load(name), name, [], only[1] if only else None, True)
+    for report in reports:
+        found = json.loads((tmp_path / report.target / "metrics.json").read_text(encoding="utf-8"))
+        assert {run["name"] for run in found["runs"]} == set(Experiment.load(name).rows)
