@@ -200,7 +200,7 @@ def _feed(
     if any(name not in columns for name in measure.needs):
         return False  # no scorer was asked for
     needed = [columns[name] for name in measure.needs]
-    kept = [index for index in range(len(group)) if all(column[index] is not None for column in needed)]
+    kept = [index for index, entries in enumerate(zip(*needed, strict=True)) if None not in entries]
     if len(kept) < len(group):
         index = next(index for index in range(len(group)) if index not in kept)
         _note_gap(measure, measured, run, group[index], len(group) - len(kept), allow_gaps)

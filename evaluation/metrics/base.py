@@ -10,7 +10,7 @@ rows, so it never reads a text twice.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import version
 from typing import Any, ClassVar
@@ -21,6 +21,8 @@ from torchmetrics import Metric
 
 RESAMPLES = 1000
 LEVEL = 0.95
+BLOCK = 1 << 20
+"""Numbers that are drawn at once."""
 
 
 @dataclass(frozen=True)
@@ -127,17 +129,20 @@ class PromptMetric(Metric):
         return table
 
     def _interval(self, totals: Tensor, seed: int) -> tuple[float, float]:
-        prompts, generator = len(totals), torch.Generator().manual_seed(seed)
         totals = totals.cpu()
-        values = []
-        for _ in range(RESAMPLES):
-            drawn = torch.randint(prompts, (prompts,), generator=generator)
-            weights = torch.bincount(drawn, minlength=prompts).double()
-            values.append(self.value(weights @ totals))
-        spread = torch.stack(values)
-        tail = (1 - LEVEL) / 2
+        spread = self.value(torch.cat([weights @ totals for weights in _draws(len(totals), seed)]))
         spread = spread[spread.isfinite()]  # a draw of prompts that all lack what is counted has no value
         if not len(spread):
             return float("nan"), float("nan")
+        tail = (1 - LEVEL) / 2
         low, high = torch.quantile(spread, torch.tensor([tail, 1 - tail], dtype=torch.float64)).tolist()
         return low, high
+
+
+def _draws(prompts: int, seed: int) -> Iterator[Tensor]:
+    """How often each draw has each prompt, `RESAMPLES` draws in blocks of bounded memory: (draws, prompts)."""
+    generator = torch.Generator().manual_seed(seed)
+    for block in torch.arange(RESAMPLES).split(max(1, BLOCK // prompts)):
+        drawn = torch.randint(prompts, (len(block), prompts), generator=generator)
+        places = drawn + prompts * torch.arange(len(block))[:, None]
+        yield places.flatten().bincount(minlength=places.numel()).view_as(places).double()

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
 
 from evaluation.metrics.base import PromptMetric, ratio
 
 Prompts = Iterable[Sequence[str]]
 """For each prompt the texts of its samples."""
+Numbers = NDArray[np.int64]
 
 
-def _ngrams(words: Sequence[str], n: int) -> Iterable[tuple[str, ...]]:
+def ngrams(words: Sequence[str], n: int) -> Iterable[tuple[str, ...]]:
+    """All runs of ``n`` words."""
     return zip(*(words[start:] for start in range(n)), strict=False)
 
 
@@ -22,7 +26,7 @@ def _distinct(texts: Sequence[str], n: int) -> tuple[float, float]:
     for text in texts:
         split = text.split()
         words += len(split)
-        found.update(_ngrams(split, n))
+        found.update(ngrams(split, n))
     return (len(found) / words if words else 0.0), 1.0
 
 
@@ -43,43 +47,42 @@ def _repeating(texts: Sequence[str]) -> tuple[float, float]:
 
 
 def _self_bleu(texts: Sequence[str], order: int = 4) -> tuple[float, float]:
-    """BLEU of each sample against all the others, summed, and the number of samples.
-
-    An n-gram's clip is the largest count in any *other* sample. Most n-grams stand once in a sample, and
-    then all that matters is whether another one has them; only those that are repeated are looked at closely.
-    """
+    """BLEU of each sample against all the others, summed, and the number of samples."""
     if len(texts) < 2:
         raise ValueError("Self-BLEU compares the samples of a prompt: it needs two or more.")
     split = [text.split() for text in texts]
-    counts = [[Counter(_ngrams(words, n)) for n in range(1, order + 1)] for words in split]
-    holders: Counter[tuple[str, ...]] = Counter()
-    """How many samples have an n-gram."""
-    repeated: dict[tuple[str, ...], list[int]] = defaultdict(list)
-    """Its counts in the samples that have it more than once."""
-    for sample in counts:
-        for counter in sample:
-            holders.update(counter.keys())
-            if len(counter) < counter.total():
-                for ngram, count in counter.items():
-                    if count > 1:
-                        repeated[ngram].append(count)
     lengths = [len(words) for words in split]
+    correct = [_matched(grams, samples, len(texts)) for grams, samples in _numbered(split, order)]
     total = 0.0
-    for index, sample in enumerate(counts):
-        correct = []
-        for counter in sample:
-            shared = [ngram for ngram in counter if holders[ngram] > 1]
-            extra = (_clipped(counter[ngram], repeated[ngram]) - 1 for ngram in shared if counter[ngram] > 1)
-            correct.append(len(shared) + (sum(extra) if len(counter) < counter.total() else 0))
-        total += _sentence_bleu(correct, lengths[index], lengths[:index] + lengths[index + 1 :])
+    for index, matches in enumerate(zip(*correct, strict=True)):
+        total += _sentence_bleu(matches, lengths[index], lengths[:index] + lengths[index + 1 :])
     return total, float(len(texts))
 
 
-def _clipped(count: int, repeated: Sequence[int]) -> int:
-    """``count``, at most the largest count of another sample; ``repeated`` has those above 1, its own too."""
-    others = sorted(repeated)
-    others.remove(count)
-    return min(count, others[-1] if others else 1)
+def _numbered(split: Sequence[Sequence[str]], order: int) -> Iterator[tuple[Numbers, Numbers]]:
+    """For each order all n-grams as numbers, equal where the n-grams are, and the sample that each stands in."""
+    vocabulary: dict[str, int] = {}
+    words = np.array([vocabulary.setdefault(word, len(vocabulary)) for sample in split for word in sample], np.int64)
+    samples = np.append(np.repeat(np.arange(len(split)), [len(sample) for sample in split]), -1)
+    starts, grams = np.arange(len(words)), words
+    for n in range(1, order + 1):
+        yield grams, samples[starts]
+        longer = samples[starts + n] == samples[starts]
+        starts, grams = starts[longer], grams[longer]
+        grams = np.unique(grams * len(vocabulary) + words[starts + n], return_inverse=True)[1]
+
+
+def _matched(grams: Numbers, samples: Numbers, count: int) -> list[int]:
+    """How many n-grams of each sample also stand in another one, each counted at most as often as there."""
+    pairs, times = np.unique(grams * count + samples, return_counts=True)
+    grams, samples = np.divmod(pairs, count)
+    order = np.lexsort((times, grams))
+    grams, samples, times = grams[order], samples[order], times[order]
+    first, last = np.diff(grams, prepend=-1) != 0, np.diff(grams, append=-1) != 0
+    most = times[last][np.cumsum(first) - 1]
+    second = np.where(first, 0, np.roll(times, 1))  # the sample with the most has the one before it as its rival
+    clipped = np.minimum(times, np.where(last, second, most))
+    return np.bincount(samples, clipped, count).astype(int).tolist()
 
 
 def _sentence_bleu(correct: Sequence[int], length: int, references: Sequence[int]) -> float:

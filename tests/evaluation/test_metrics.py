@@ -119,6 +119,7 @@ def test_distinct_against_a_plain_count(n: int) -> None:
 
 def test_self_bleu_is_sacrebleu_against_the_other_samples() -> None:
     prompts = [*texts(6, 5), ["a b c", "x y z"], ["the cat", "the cat"], ["same words here", "same words here"]]
+    prompts += [["", "a b c d", "a a a b"], ["", ""], ["so so so so", "so so so", "so so and so so"]]
     expected = [
         sacrebleu.sentence_bleu(text, samples[:i] + samples[i + 1 :], tokenize="none").score / 100
         for samples in prompts
@@ -129,6 +130,7 @@ def test_self_bleu_is_sacrebleu_against_the_other_samples() -> None:
 
 def test_bleu_is_sacrebleu() -> None:
     prompts = list(zip(texts(9, 2), texts(9, 2, seed=4), strict=True))
+    prompts += [(["It's 1,000 &amp; more. ", "", "no no no no"], ["It's 1,000 & more!"] * 2 + ["no no"])]
     hypotheses = [text for samples, _ in prompts for text in samples]
     references = [text for _, samples in prompts for text in samples]
     expected = sacrebleu.corpus_bleu(hypotheses, [references]).score
