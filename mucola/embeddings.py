@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -12,6 +12,8 @@ from torch import Tensor
 
 CHUNK_BYTES = 256 * 2**20
 """The most that one block of a (vectors, vocabulary) product may take."""
+CACHED_BYTES = 3 * 2**20
+"""The part of a table that a CPU works on at a time: small enough to stay in its cache with what comes of it."""
 
 Banned = Sequence[Tensor | None] | None
 
@@ -26,6 +28,13 @@ def fingerprint(weight: Tensor) -> str:
     digest = hashlib.sha256(str(tuple(rounded.shape)).encode())
     digest.update(rounded.view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()[:16]
+
+
+def blocks(table: Tensor, vectors: int) -> Iterator[slice]:
+    """The rows that so many vectors are multiplied with at a time: what a CPU caches, else what memory allows."""
+    on_cpu = table.device.type == "cpu"
+    rows = max(1, CACHED_BYTES // (4 * table.shape[1]) if on_cpu else CHUNK_BYTES // (4 * vectors))
+    return (slice(start, start + rows) for start in range(0, len(table), rows))
 
 
 class EmbeddingTable:
@@ -80,20 +89,26 @@ class EmbeddingTable:
         return nearest, score - current
 
     def _nearest(self, embeddings: Tensor, banned: Banned) -> tuple[Tensor, Tensor]:
-        tokens: list[Tensor] = []
-        best: list[Tensor] = []
-        for block in embeddings.float().split(max(1, self.block_rows // embeddings.shape[1])):
-            scores = self._scores(block.flatten(0, 1)).view(*block.shape[:2], -1)
-            for row, ids in enumerate(banned[len(tokens) : len(tokens) + len(block)] if banned else ()):
-                if ids is not None:
-                    scores[row, :, ids] = -torch.inf
+        rows, length, _ = embeddings.shape
+        vectors, offsets = embeddings.float().flatten(0, 1), self._offsets(banned)
+        best = vectors.new_full((rows, length), -torch.inf)
+        tokens = torch.zeros((rows, length), dtype=torch.long, device=vectors.device)
+        for block in blocks(self.weight, len(vectors)):
+            scores = (vectors @ self.weight[block].T).view(rows, length, -1).add_(offsets[:, None, block])
             score, token = scores.max(dim=-1)
-            tokens.extend(token)
-            best.extend(score)
-        return torch.stack(tokens), torch.stack(best)
+            tokens = torch.where(score > best, block.start + token, tokens)
+            best = torch.maximum(score, best)
+        return tokens, best
 
-    def _scores(self, vectors: Tensor) -> Tensor:
-        return torch.addmm(self._offset, vectors, self.weight.T)
+    def _offsets(self, banned: Banned) -> Tensor:
+        """What is added to e.E_v: (1, vocabulary), or (rows, vocabulary) if rows differ in what they may use."""
+        if banned is None:
+            return self._offset[None]
+        offsets = self._offset.repeat(len(banned), 1)
+        for row, ids in enumerate(banned):
+            if ids is not None:
+                offsets[row, ids] = -torch.inf
+        return offsets
 
     @property
     def block_rows(self) -> int:
@@ -111,7 +126,8 @@ class EmbeddingTable:
         """The ``count`` nearest other allowed tokens of each: (n,) to (n, count)."""
         found = []
         for block in tokens.split(self.block_rows):
-            scores = self._scores(self.weight[block]).scatter_(1, block[:, None], -torch.inf)
+            scores = torch.addmm(self._offset, self.weight[block], self.weight.T)
+            scores = scores.scatter_(1, block[:, None], -torch.inf)
             found.append(scores.topk(min(count, len(self) - 1), dim=1).indices)
         return torch.cat(found)
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from mucola.attention import Groups, Prefix, shared_prefixes
-from mucola.embeddings import CHUNK_BYTES, EmbeddingTable, writable_tokens
+from mucola.embeddings import EmbeddingTable, blocks, writable_tokens
 from mucola.errors import MucolaError
 
 if TYPE_CHECKING:
@@ -242,21 +242,21 @@ class _VocabularyLogSumExp(torch.autograd.Function):
     """logsumexp_v(h . E_v + b_v) without keeping a (rows, vocabulary) buffer.
 
     Its gradient with respect to h is the expected row, sum_v p_v E_v, found block by block on the way
-    forward, so that nothing of the size of the vocabulary waits for the backward pass.
+    forward, so that nothing of the size of the vocabulary waits for the backward pass, and each part of
+    the table is read from memory once.
     """
 
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, table: Tensor, bias: Tensor | None) -> Tensor:
-        totals, means = [], []
-        for block in hidden.split(max(1, CHUNK_BYTES // (4 * len(table)))):
-            logits = block @ table.T if bias is None else torch.addmm(bias, block, table.T)
-            total = logits.logsumexp(dim=1)
-            totals.append(total)
+        total, mean = hidden.new_full((len(hidden),), -torch.inf), torch.zeros_like(hidden)
+        for block in blocks(table, len(hidden)):
+            part = table[block]
+            logits = hidden @ part.T if bias is None else torch.addmm(bias[block], hidden, part.T)
+            before, total = total, torch.logaddexp(total, logits.logsumexp(dim=1))
             if ctx.needs_input_grad[0]:
-                means.append(logits.sub_(total[:, None]).exp_() @ table)
-        if means:
-            ctx.save_for_backward(torch.cat(means))
-        return torch.cat(totals)
+                mean.mul_((before - total).exp()[:, None]).addmm_(logits.sub_(total[:, None]).exp_(), part)
+        ctx.save_for_backward(mean)
+        return total
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None, None]:

@@ -17,15 +17,17 @@ def brute_force(table: EmbeddingTable, points: torch.Tensor) -> torch.Tensor:
     return distances.masked_fill(~table.allowed, torch.inf).argmin(-1)
 
 
-@pytest.mark.parametrize("chunk", [1, 2**28])
-def test_nearest_is_the_nearest_allowed_row(monkeypatch: pytest.MonkeyPatch, chunk: int) -> None:
-    monkeypatch.setattr(embeddings, "CHUNK_BYTES", chunk)
+@pytest.mark.parametrize("cached", [1, 300, 2**28])
+def test_nearest_is_the_nearest_allowed_row(monkeypatch: pytest.MonkeyPatch, cached: int) -> None:
+    monkeypatch.setattr(embeddings, "CACHED_BYTES", cached)
     table = make_table(banned=(3, 7))
     points = torch.randn(4, 5, 8, generator=torch.Generator().manual_seed(1))
     assert torch.equal(table.nearest(points), brute_force(table, points))
 
 
-def test_nearest_respects_what_a_row_may_not_use() -> None:
+@pytest.mark.parametrize("cached", [1, 2**28])
+def test_nearest_respects_what_a_row_may_not_use(monkeypatch: pytest.MonkeyPatch, cached: int) -> None:
+    monkeypatch.setattr(embeddings, "CACHED_BYTES", cached)
     table = make_table()
     points = table.rows(torch.tensor([[4, 9], [4, 9]]))
     tokens = table.nearest(points, [None, torch.tensor([4])])
@@ -34,7 +36,9 @@ def test_nearest_respects_what_a_row_may_not_use() -> None:
     assert tokens[1, 1] == 9
 
 
-def test_ties_go_to_the_lowest_id() -> None:
+@pytest.mark.parametrize("cached", [1, 2**28])
+def test_ties_go_to_the_lowest_id(monkeypatch: pytest.MonkeyPatch, cached: int) -> None:
+    monkeypatch.setattr(embeddings, "CACHED_BYTES", cached)
     weight = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 0.0]])
     table = EmbeddingTable(weight, torch.ones(3, dtype=torch.bool))
     assert table.nearest(torch.tensor([[[1.0, 0.0]]])).item() == 0

@@ -2,6 +2,7 @@ import pytest
 import torch
 from torch.nn.functional import cross_entropy
 
+from mucola import embeddings
 from mucola.errors import MucolaError
 from mucola.language_model import LanguageModel, nucleus_draw
 
@@ -45,6 +46,19 @@ def test_gradient_agrees_with_finite_differences(any_lm: LanguageModel) -> None:
         slope = (up - down).sum() / 2e-3
         expected = (gradient * direction / direction.norm()).double().sum()
         assert slope.item() == pytest.approx(expected.item(), abs=2e-2 * gradient.norm().item())
+
+
+def test_energy_and_gradient_do_not_depend_on_how_the_vocabulary_is_cut(
+    any_lm: LanguageModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tokens, found = random_tokens(any_lm, 3, 5), []
+    for cached in (2**28, 1000, 1):
+        monkeypatch.setattr(embeddings, "CACHED_BYTES", cached)
+        points = any_lm.table.rows(tokens).requires_grad_(True)
+        energy = energies(any_lm, tokens, points)
+        found.append((energy.detach(), *torch.autograd.grad(energy.sum(), points)))
+    for other in found[1:]:
+        torch.testing.assert_close(other, found[0], atol=1e-4, rtol=1e-4)
 
 
 def test_last_position_is_pulled_by_one_minus_p_times_its_state(lm: LanguageModel) -> None:
