@@ -59,6 +59,8 @@ class Measured:
     traces: list[Generation] = field(default_factory=list)
     steered_by: list[str] = field(default_factory=list)
     """Scorers in use that also steered this run."""
+    self_judged: bool = False
+    """Whether the judge of perplexity is the language model that wrote the samples."""
 
     @property
     def name(self) -> str:
@@ -86,7 +88,7 @@ def measure_run(
     advance: Callable[[int], object] = lambda count: None,
 ) -> Measured:
     """All estimates of one run. ``samples`` uses the first so many of each prompt."""
-    measured = Measured(run, steered_by=_steered_by(run, judges))
+    measured = Measured(run, steered_by=_steered_by(run, judges), self_judged=_self_judged(run, judges))
     active = {measure.key: measure.make() for measure in suite.measures}
     filled: set[str] = set()
     per_source: dict[str, dict[str, PromptMetric]] = defaultdict(
@@ -281,6 +283,10 @@ def _steered_by(run: Run, judges: Judges) -> list[str]:
     """Scorers that appear, by name, folder or fingerprint, among the models that steered the run."""
     told = set(_strings(run.info.get("steered", [])))
     return [scorer.name for scorer in judges.scorers.values() if scorer.identities & told]
+
+
+def _self_judged(run: Run, judges: Judges) -> bool:
+    return judges.judge is not None and judges.judge.name in _strings(run.info.get("models", {}))
 
 
 def _strings(value: Any) -> Iterator[str]:

@@ -71,6 +71,12 @@ def write_report(results: Results, folder: Path) -> Path:
 def notes(results: Results) -> list[str]:
     """What a reader must know before believing a number."""
     found = []
+    judge, written = results.judges.judge, [run.name for run in results.runs if run.self_judged]
+    if judge and written:
+        found.append(
+            f"The judge of perplexity, {judge.name}, wrote {', '.join(written)}: a model finds its own samples likely. "
+            "For an independent view name another with --judge."
+        )
     for run in results.runs:
         for scorer in run.steered_by:
             found.append(

@@ -48,7 +48,7 @@ def _pattern(words: str, inflected: bool) -> re.Pattern[str]:
     return re.compile(rf"(?<!\w){body}(?!\w)", re.IGNORECASE)
 
 
-@lru_cache(maxsize=4096)  # several metrics ask the same of a prompt's samples
+@lru_cache(maxsize=1024)  # several metrics ask the same of a prompt's samples
 def covers(text: str, words: str, inflected: bool = False) -> bool:
     """Whether ``words``, a word or a phrase, stands in the text on its own.
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tracemalloc
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -150,6 +151,24 @@ def test_the_model_that_steered_is_flagged(tmp_path: Path, capsys: pytest.Captur
     assert [run.steered_by for run in results.runs] == [[], ["ngrams-toxicity"]]
     assert any("circular was steered by the model that scores it" in note for note in notes(results))
     assert "circular was steered" in write_report(results, tmp_path / "out").read_text()
+
+
+def test_a_judge_of_its_own_samples_is_flagged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Lenient:
+        revision, batch_size = "judge/lenient@1", 16
+
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def score(self, items: Sequence[tuple[str, str]]) -> list[tuple[float, int] | None]:
+            return [(10.0, 5)] * len(items)
+
+    monkeypatch.setattr("evaluation.evaluate.Judge", Lenient)
+    ours = run_folder(tmp_path / "ours", info={"models": {"language_model": {"name": "smollm2-135m"}}})
+    runs = [ours, run_folder(tmp_path / "theirs", info={"models": {"language_model": {"name": "gpt2"}}})]
+    (note,) = notes(evaluate(runs, Options("keywords", grammar="none", judge="smollm2-135m")))
+    assert note.startswith("The judge of perplexity, smollm2-135m, wrote ours:")
+    assert notes(evaluate(runs, Options("keywords", grammar="none", judge="gemma3-270m"))) == []
 
 
 def test_gaps_are_errors_or_counted(tmp_path: Path) -> None:
