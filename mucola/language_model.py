@@ -12,8 +12,9 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import DynamicCache
+from transformers.activations import NewGELUActivation
 
 from mucola.attention import Groups, Prefix, shared_prefixes
 from mucola.embeddings import EmbeddingTable, blocks, writable_tokens
@@ -33,7 +34,7 @@ class LanguageModel:
     """
 
     def __init__(self, model: Any, tokenizer: Any, name: str = "", allowed: Tensor | None = None) -> None:
-        self.model = model.eval().requires_grad_(False)
+        self.model = _with_one_kernel_gelu(model.eval().requires_grad_(False))
         self.tokenizer = tokenizer
         self.name = name or getattr(model.config, "_name_or_path", "")
         embedding, head = model.get_input_embeddings(), model.get_output_embeddings()
@@ -264,6 +265,15 @@ class _VocabularyLogSumExp(torch.autograd.Function):
         return gradients[0][:, None] * mean, None, None
 
 
+def _with_one_kernel_gelu(model: Any) -> Any:
+    """GPT-2 writes its GELU as eight operations that keep what lies between them; the same function is one."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, NewGELUActivation):
+                setattr(module, name, nn.GELU("tanh"))
+    return model
+
+
 def _groups(prefixes: Sequence[Prefix]) -> list[tuple[Prefix, int]]:
     groups: list[tuple[Prefix, int]] = []
     for prefix in prefixes:
@@ -286,7 +296,7 @@ def nucleus_draw(logits: Tensor, uniforms: Tensor, nucleus: float, head: int = 4
     target = uniforms[:, None] * cumulative.gather(1, size)
     chosen = (cumulative <= target).sum(dim=1, keepdim=True).clamp(max=size)
     drawn = tokens.gather(1, chosen).squeeze(1)
-    beyond = cumulative[:, -1] < nucleus
+    beyond = (cumulative[:, -1] < nucleus) & (probabilities[:, -1] > 0)
     if head < logits.shape[1] and beyond.any():
         drawn[beyond] = nucleus_draw(logits[beyond], uniforms[beyond], nucleus, logits.shape[1])
     return drawn

@@ -13,11 +13,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, TopKLogitsWarper, TopPLogitsWarper
+from transformers import GenerationConfig, LogitsProcessor, LogitsProcessorList, TopKLogitsWarper
 
 from decoding.baselines.batches import Baseline, Write
 from mucola.errors import MucolaError
-from mucola.language_model import LanguageModel
+from mucola.language_model import LanguageModel, nucleus_draw
 from mucola.pool import Request
 from mucola.randomness import stream
 
@@ -77,19 +77,13 @@ class LeftToRight(Baseline):
             rows, length = Rows.of(requests, language_model), requests[0].length
             streams = [stream(seed, item.prompt.id, item.sample, self.name) for item in requests]
             uniforms = torch.stack([torch.rand(length, generator=generator) for generator in streams])
-            processors = [Allowed(language_model.table.allowed), *steer(requests, rows), *self._filters()]
+            processors = [Allowed(language_model.table.allowed), *steer(requests, rows)]
+            if self.top_k:
+                processors.append(TopKLogitsWarper(self.top_k))
             with active() as model:
-                return generate(model, rows, [*processors, Draw(uniforms.to(rows.tokens.device))])
+                return generate(model, rows, [*processors, Draw(uniforms.to(rows.tokens.device), self.nucleus)])
 
         return write
-
-    def _filters(self) -> list[LogitsProcessor]:
-        filters: list[LogitsProcessor] = []
-        if self.top_k:
-            filters.append(TopKLogitsWarper(self.top_k))
-        if self.nucleus < 1:
-            filters.append(TopPLogitsWarper(self.nucleus))
-        return filters
 
 
 class Allowed(LogitsProcessor):
@@ -103,18 +97,21 @@ class Allowed(LogitsProcessor):
 
 
 class Draw(LogitsProcessor):
-    """Draws one token a row by inverting the cumulative distribution at the row's next uniform number."""
+    """Draws one token a row from the nucleus, by inverting the cumulative distribution at the row's next number.
 
-    def __init__(self, uniforms: Tensor) -> None:
+    The nucleus is taken here, not by a processor of transformers, which sorts the whole vocabulary: that took longer
+    than the language model itself.
+    """
+
+    def __init__(self, uniforms: Tensor, nucleus: float = 1.0) -> None:
         self.uniforms = uniforms
+        self.nucleus = nucleus
         self.drawn = 0
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        cumulative = scores.double().softmax(dim=1).cumsum(dim=1)
-        target = self.uniforms[:, self.drawn, None] * cumulative[:, -1:]
+        tokens = nucleus_draw(scores, self.uniforms[:, self.drawn], self.nucleus)
         self.drawn += 1
-        tokens = torch.searchsorted(cumulative, target, right=True)
-        return torch.full_like(scores, -torch.inf).scatter_(1, tokens, 0.0)
+        return torch.full_like(scores, -torch.inf).scatter_(1, tokens[:, None], 0.0)
 
 
 @torch.no_grad()

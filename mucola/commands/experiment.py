@@ -174,7 +174,7 @@ def _text(arguments: Sequence[str]) -> str:
 def run(steps: Sequence[Step], folder: Path, jobs: int) -> float:
     """Run the steps of a stage, a few at a time; the CPU seconds that they took, now or when they were done before."""
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
-    environment = {**os.environ, "OMP_NUM_THREADS": threads, "MUCOLA_DATA": str(data_folder())}
+    environment = {"OMP_NUM_THREADS": threads, **os.environ, "MUCOLA_DATA": str(data_folder())}
     with ThreadPoolExecutor(jobs) as pool:
         begun = [pool.submit(_run, step, folder, environment) for step in steps]
         try:
