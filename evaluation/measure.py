@@ -8,7 +8,7 @@ from array import array
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from typing import Any
 
 from evaluation.metrics import Estimate, PromptMetric, SampleMean
@@ -147,8 +147,11 @@ class _Shelf:
 
 
 def _chunks(run: Run, samples: int | None) -> Iterator[list[list[Generation]]]:
-    groups = iter(run)
+    groups, unasked = iter(run), run.info.get("constraints") == []
     while chunk := [group[:samples] for group in islice(groups, CHUNK)]:
+        for generation in chain.from_iterable(chunk):
+            if unasked and not generation.values:  # that all of no constraints hold says nothing
+                generation.satisfied = generation.verified = None
         yield chunk
 
 

@@ -153,6 +153,15 @@ def test_the_model_that_steered_is_flagged(tmp_path: Path, capsys: pytest.Captur
     assert "circular was steered" in write_report(results, tmp_path / "out").read_text()
 
 
+def test_no_constraints_are_not_all_satisfied(tmp_path: Path) -> None:
+    made = [replace(g, values={}, satisfied=True, verified=True) for g in generations(0.5)]
+    asked, unasked = (write_run(tmp_path / n, made, {"constraints": c}) for n, c in (("a", ["positive"]), ("b", [])))
+    one, two = evaluate([asked, unasked], Options("keywords", **LIGHT)).runs
+    assert one.estimates["satisfied"].value == 1.0
+    assert "satisfied" not in two.estimates
+    assert not any(two.by_source.values())
+
+
 def test_a_judge_of_its_own_samples_is_flagged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     class Lenient:
         revision, batch_size = "judge/lenient@1", 16
