@@ -38,6 +38,11 @@ class Dynamics:
     as in the paper. All at once they answer to a sequence that is gone when they arrive; a few at a time they see
     what the others did."""
 
+    def displacement(self, eta: Tensor, beta: Tensor, gradient: Tensor, gaussian: Tensor) -> Tensor:
+        """How far each embedding goes before it is projected, ``- eta grad E + sqrt(2 eta beta) z``."""
+        eta, beta = eta[:, None, None], beta[:, None, None]
+        return (2 * eta * beta).sqrt() * gaussian - eta * gradient
+
 
 class Chain(NamedTuple):
     """What one chain continues, under which constraints, with which randomness."""
@@ -249,8 +254,8 @@ def step(batch: Batch, state: State, dynamics: Dynamics, everything: bool = Fals
     beta = dynamics.noise.at(state.step)
     weights = coefficients(state.multipliers, state.values, batch.thresholds, ascent.damping)
     gradient = state.gradients[:, 0] + torch.einsum("nc,ncld->nld", weights, state.gradients[:, 1:])
-    spread = (2 * eta * beta).sqrt()[:, None, None]
-    target = table.rows(state.tokens) - eta[:, None, None] * gradient + spread * batch.gaussian(state.tokens.shape[1])
+    gaussian = batch.gaussian(state.tokens.shape[1])
+    target = table.rows(state.tokens) + dynamics.displacement(eta, beta, gradient, gaussian)
     tokens, margin = table.nearest_and_margin(target, state.tokens, batch.banned)
     if dynamics.keeps_words and batch.drawing:
         stay = batch.breaks_words(state.tokens, tokens)
