@@ -12,6 +12,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
@@ -187,7 +188,9 @@ def _attach(folder: Path, lm: Any) -> str:
     """Add the adapter in ``folder`` to ``lm``, once, under a name of its own, switched off."""
     name = "mucola_" + hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:12]
     if name not in getattr(lm, "peft_config", {}):
-        lm.load_adapter(str(folder), adapter_name=name, is_trainable=False)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Already found a `peft_config`")  # several adapters are meant
+            lm.load_adapter(str(folder), adapter_name=name, is_trainable=False)
     _switch(lm, None)
     return name
 
