@@ -10,6 +10,9 @@ from markupsafe import Markup, escape
 
 COLOURS = 8
 """The page defines ``--c0`` to ``--c7``."""
+Colours = Mapping[str, int]
+"""Which colour a name has; others are coloured in the order they come."""
+NO_COLOURS: Colours = {}
 _WIDTH, _HEIGHT = 460, 300
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 14, 12, 42
 ACROSS = (_LEFT, _WIDTH - _RIGHT)
@@ -66,7 +69,10 @@ def axis(values: Sequence[float], start: float, end: float, log: bool = False, z
 
 
 def scatter(
-    points: Sequence[tuple[str, tuple[float, float, float], tuple[float, float, float]]], x_title: str, y_title: str
+    points: Sequence[tuple[str, tuple[float, float, float], tuple[float, float, float]]],
+    x_title: str,
+    y_title: str,
+    colours: Colours = NO_COLOURS,
 ) -> Markup:
     """One labelled dot a run with its intervals: (name, (x, low, high), (y, low, high))."""
     xs, ys = [value for _, x, _ in points for value in x], [value for _, _, y in points for value in y]
@@ -76,7 +82,7 @@ def scatter(
     parts = [_frame(across, up, x_title, y_title)]
     for index, (name, x, y) in enumerate(points):
         cx, cy = across.at(x[0]), up.at(y[0])
-        colour = f"var(--c{index % COLOURS})"
+        colour = _colour(colours.get(name, index))
         parts.append(_line(across.at(x[1]), cy, across.at(x[2]), cy, f'stroke="{colour}" class="whisker"'))
         parts.append(_line(cx, up.at(y[1]), cx, up.at(y[2]), f'stroke="{colour}" class="whisker"'))
         label = f"{name}: {x_title.lower()} {x[0]:.4g}, {y_title.lower()} {y[0]:.4g}"
@@ -91,7 +97,13 @@ def scatter(
     return _picture(parts, f"{y_title} against {x_title}")
 
 
-def histograms(rows: Mapping[str, Sequence[float]], title: str, log: bool = False, bins: int = 40) -> Markup:
+def histograms(
+    rows: Mapping[str, Sequence[float]],
+    title: str,
+    log: bool = False,
+    bins: int = 40,
+    colours: Colours = NO_COLOURS,
+) -> Markup:
     """One histogram a run over a common axis, each scaled to its own peak; a line at the median."""
     values = [value for row in rows.values() for value in row]
     height = _TOP + 46 * len(rows) + _BOTTOM
@@ -110,7 +122,7 @@ def histograms(rows: Mapping[str, Sequence[float]], title: str, log: bool = Fals
                 tall = 26 * count / peak
                 parts.append(
                     f'<rect x="{across.start + bin_ * width:.1f}" y="{base - tall:.1f}" width="{width - 0.6:.1f}" '
-                    f'height="{tall:.1f}" fill="var(--c{index % COLOURS})"/>'
+                    f'height="{tall:.1f}" fill="{_colour(colours.get(name, index))}"/>'
                 )
         middle = across.at(sorted(row)[len(row) // 2]) if row else across.start
         parts.append(_line(middle, base + 3, middle, base - 28, 'class="median"'))
@@ -130,7 +142,7 @@ def shares(rows: Mapping[str, Mapping[str, int]], sources: Sequence[str]) -> Mar
             if width:
                 share = row[source] / total
                 parts.append(
-                    f'<rect x="{left:.1f}" y="{top}" width="{width:.1f}" height="18" fill="var(--c{number % COLOURS})">'
+                    f'<rect x="{left:.1f}" y="{top}" width="{width:.1f}" height="18" fill="{_colour(number)}">'
                     f"<title>{escape(source)}: {share:.1%}</title></rect>"
                 )
                 label = f"{source} {share:.0%}"
@@ -142,7 +154,13 @@ def shares(rows: Mapping[str, Mapping[str, int]], sources: Sequence[str]) -> Mar
     return _picture(parts, "Shares of sources", height) + _legend(sources)
 
 
-def lines(rows: Mapping[str, Sequence[float]], x_title: str, y_title: str, zero: bool = False) -> Markup:
+def lines(
+    rows: Mapping[str, Sequence[float]],
+    x_title: str,
+    y_title: str,
+    zero: bool = False,
+    colours: Colours = NO_COLOURS,
+) -> Markup:
     """A curve a name over steps 0, 1, 2, ...; the names are in the legend below the picture."""
     values = [value for row in rows.values() for value in row]
     longest = max((len(row) for row in rows.values()), default=2)
@@ -152,16 +170,20 @@ def lines(rows: Mapping[str, Sequence[float]], x_title: str, y_title: str, zero:
     for index, (name, row) in enumerate(rows.items()):
         drawn = [(step, value) for step, value in enumerate(row) if math.isfinite(value)]
         points = " ".join(f"{across.at(step):.1f},{up.at(value):.1f}" for step, value in drawn)
-        colour = f"var(--c{index % COLOURS})"
+        colour = _colour(colours.get(name, index))
         parts.append(
             f'<polyline points="{points}" stroke="{colour}" class="curve"><title>{escape(name)}</title></polyline>'
         )
-    return _picture(parts, f"{y_title} over {x_title}") + _legend(list(rows))
+    return _picture(parts, f"{y_title} over {x_title}") + _legend(list(rows), colours)
 
 
-def _legend(names: Sequence[str]) -> Markup:
+def _colour(place: int) -> str:
+    return f"var(--c{place % COLOURS})"
+
+
+def _legend(names: Sequence[str], colours: Colours = NO_COLOURS) -> Markup:
     entries = "".join(
-        f'<span><i style="background:var(--c{index % COLOURS})"></i>{escape(name)}</span>'
+        f'<span><i style="background:{_colour(colours.get(name, index))}"></i>{escape(name)}</span>'
         for index, name in enumerate(names)
     )
     return Markup(f'<p class="legend">{entries}</p>')

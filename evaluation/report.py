@@ -199,6 +199,7 @@ def _shown(sample: Sample, run: Measured, suite: Suite) -> dict[str, Any]:
 def _figures(results: Results) -> list[Figure]:
     runs, suite = results.runs, results.suite
     control = next(measure for measure in suite.measures if measure.key == suite.control)
+    colours = {run.name: place for place, run in enumerate(runs)}  # a run has one in all pictures
     figures = []
     points = [
         (run.name, _triple(run, "perplexity"), _triple(run, control.key, 100 if control.percent else 1))
@@ -209,7 +210,7 @@ def _figures(results: Results) -> list[Figure]:
         figures.append(
             Figure(
                 "Control against fluency",
-                plots.scatter(points, "Perplexity", control.title),
+                plots.scatter(points, "Perplexity", control.title, colours),
                 "Dots are runs, whiskers 95 % intervals.",
             )
         )
@@ -218,7 +219,7 @@ def _figures(results: Results) -> list[Figure]:
         figures.append(
             Figure(
                 "Control, sample by sample",
-                plots.histograms(controls, suite.control_axis),
+                plots.histograms(controls, suite.control_axis, colours=colours),
                 "Each run scaled to its peak; the line is the median.",
             )
         )
@@ -227,7 +228,7 @@ def _figures(results: Results) -> list[Figure]:
         figures.append(
             Figure(
                 "Fluency, sample by sample",
-                plots.histograms(fluency, "perplexity of a sample", log=True),
+                plots.histograms(fluency, "perplexity of a sample", log=True, colours=colours),
                 "Each run scaled to its peak; the line is the median.",
             )
         )
@@ -239,7 +240,7 @@ def _figures(results: Results) -> list[Figure]:
             "Shares of the samples of each run.",
         )
     )
-    return figures + _convergence(runs)
+    return figures + _convergence(runs, colours)
 
 
 def _triple(run: Measured, key: str, unit: int = 1) -> tuple[float, float, float]:
@@ -247,7 +248,7 @@ def _triple(run: Measured, key: str, unit: int = 1) -> tuple[float, float, float
     return unit * estimate.value, unit * estimate.low, unit * estimate.high
 
 
-def _convergence(runs: Sequence[Measured]) -> list[Figure]:
+def _convergence(runs: Sequence[Measured], colours: plots.Colours) -> list[Figure]:
     energy: dict[str, list[float]] = {}
     satisfied: dict[str, list[float]] = {}
     for run in runs:
@@ -260,8 +261,12 @@ def _convergence(runs: Sequence[Measured]) -> list[Figure]:
         return []
     caption = f"Mean over the traced chains of a run (at most {TRACES}); a chain that stopped stays where it stopped."
     return [
-        Figure("Convergence: energy", plots.lines(energy, "step", "NLL (nats)"), caption),
-        Figure("Convergence: constraints", plots.lines(satisfied, "step", "share satisfied", zero=True), caption),
+        Figure("Convergence: energy", plots.lines(energy, "step", "NLL (nats)", colours=colours), caption),
+        Figure(
+            "Convergence: constraints",
+            plots.lines(satisfied, "step", "share satisfied", zero=True, colours=colours),
+            caption,
+        ),
     ]
 
 

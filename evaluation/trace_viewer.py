@@ -40,9 +40,9 @@ def viewer_page(trace: Trace) -> str:
             for index, name in enumerate(trace.constraints)
         }
         figures.append(("Multipliers", plots.lines(multipliers, "step", "multiplier", zero=True)))
-    schedule = {
-        "noise": numbers([step.noise for step in steps]),
-        "step size": numbers([step.step_size for step in steps]),
+    schedule = {  # a chain is recorded once before its first step, which has neither noise nor size
+        "noise": numbers([step.noise if step.step_size else None for step in steps]),
+        "step size": numbers([step.step_size or None for step in steps]),
     }
     figures.append(("Schedule", plots.lines(schedule, "step", "value", zero=True)))
     data = {

@@ -268,6 +268,9 @@ def test_traces_become_convergence_plots(tmp_path: Path) -> None:
     trace_file(run / "trace-0-0.json.gz")
     page = write_report(evaluate([run], Options("keywords", **LIGHT)), tmp_path / "out").read_text()
     assert "Convergence: energy" in page
+    both = evaluate([run_folder(tmp_path / "untraced"), run], Options("keywords", **LIGHT))
+    curve = write_report(both, tmp_path / "out").read_text().split("Convergence: energy")[1].split("<polyline")[1]
+    assert 'stroke="var(--c1)"' in curve  # the second run's colour, though its curve is the only one
     assert (
         "Convergence: energy"
         not in write_report(
