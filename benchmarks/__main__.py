@@ -14,6 +14,7 @@ BENCHMARKS = {
     "metrics": "all metrics that need no model on 100,000 generations *",
     "ranks": "one process against two",
     "continuous": "chains that leave make room: continuous against fixed batches",
+    "convergence": "what limits convergence: chains as in the paper, and with one thing changed at a time",
     "sampler": "quality of samples on SmolLM2-135M",
     "exact": "distance to the exact distribution where it can be written down",
 }
