@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from benchmarks import growth, metrics, step
+from benchmarks import convergence, growth, metrics, step
 from benchmarks.__main__ import BENCHMARKS
 from benchmarks.bench import Options, Report, interleaved, peak_memory, ratio
 from benchmarks.models import chains, classifier_constraint, gpt2_small, random_tokens, roberta_base
@@ -90,6 +90,31 @@ def test_every_metric_that_needs_no_model_is_measured(tmp_path: Path) -> None:
     rows = json.loads((tmp_path / "metrics.json").read_text())["tables"]["Metrics without models"]["rows"]
     assert [row["generations"] for row in rows] == [50, 500]
     assert {row["metrics"] for row in rows} == {15}
+
+
+def test_the_convergence_study_reads_off_when_chains_first_found_something() -> None:
+    first = convergence.Course("a", " b c", True, 2.0, 100, 40, [(20, 15, 3.0), (60, 30, 2.0)])
+    late = convergence.Course("a", " b d", True, 4.0, 250, 60, [(150, 50, 4.0)])
+    nothing = convergence.Course("e", "", False, None, 100, 100, [])
+    in_time, found, verified, best, at_first, at_step, evaluations, evaluated, *_variety = convergence.summary(
+        [first, late, nothing]
+    )
+    assert (in_time, found, verified, evaluated) == ("33%", "67%", "67%", "44%")
+    assert (best, at_first, at_step, evaluations) == (3.0, 3.5, 85, 32.5)
+
+
+def test_variants_of_the_step_change_what_their_names_say() -> None:
+    usual = {"step_size": StepSize(0.1, 0.1), "noise": Noise(1.0, 1.0, 1), "ascent": Ascent()}
+    eta, beta = torch.tensor([0.1]), torch.tensor([0.0])
+    gradient, gaussian = torch.randn(2, 1, 4, 3, generator=torch.Generator().manual_seed(0))
+    plain = Dynamics(**usual).displacement(eta, beta, gradient, gaussian)
+    even = convergence.Normalised(**usual).displacement(eta, beta, gradient, gaussian)
+    torch.testing.assert_close(even.norm(dim=-1), plain.norm(dim=-1).mean().expand(1, 4))
+    torch.testing.assert_close(torch.cosine_similarity(even, plain, dim=-1), torch.ones(1, 4))
+    table = torch.randn(1000, 3, generator=torch.Generator().manual_seed(1)) * torch.tensor([3.0, 1.0, 0.1])
+    stretched = convergence.Preconditioned(**usual, table=table).displacement(eta, beta, gradient, gaussian)
+    covariance = torch.cov(table.T)
+    torch.testing.assert_close(stretched, plain @ (covariance * 3 / covariance.trace()), atol=1e-4, rtol=1e-3)
 
 
 def test_benchmarks_are_listed_and_mistakes_explained() -> None:
