@@ -86,7 +86,7 @@ def small(tmp_path: Path, tiny: Path) -> Path:
         rows:
           base: --method Nucleus
           words: --keyword dog
-        evaluate: --suite keywords --grammar none --judge {tiny}
+        evaluate: --suite toxicity --grammar none --judge none
         """
     file.write_text(text, encoding="utf-8")
     return file
