@@ -99,6 +99,7 @@ def variants(language_model: LanguageModel) -> dict[str, Variant]:
     return {
         "faithful": Variant(paper, steps=250),
         "balanced, every 5 steps": Variant(replace(paper, ascent=balanced)),
+        "multipliers ten times as fast": Variant(replace(paper, ascent=Ascent(rate=10.0))),
         "one move a step": Variant(replace(paper, moves=1)),
         "nucleus start": Variant(replace(paper, noise=fast.noise), nucleus=True),
         "chains of fast": Variant(fast, nucleus=True),

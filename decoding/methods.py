@@ -8,12 +8,10 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import ClassVar, Protocol
 
 from mucola.generations import Generation
 from mucola.language_model import LanguageModel
-from mucola.memory import chains_that_fit
 from mucola.pool import Request
 from mucola.sampler import Sampler
 from mucola.settings import Settings
@@ -69,11 +67,7 @@ class MuCoLa(Method):
 
     def decoder(self, language_model: LanguageModel) -> Decoder:
         """The sampler, which is a decoder already."""
-        settings = self.sampling
-        if self.most is not None:
-            room = settings.batch_size or chains_that_fit(language_model)
-            settings = replace(settings, batch_size=max(1, min(room, self.most)))
-        sampler = Sampler(language_model, settings)
+        sampler = Sampler(language_model, self.sampling, self.most)
         return _Traced(sampler) if self.trace else sampler
 
 

@@ -24,6 +24,8 @@ MOST = 512
 TYPICAL_TOKENS = 64
 FLOATS_KEPT = 40
 """What a layer keeps for the backward pass, in numbers a token and hidden unit."""
+ROWS_PER_CHAIN = 4
+"""Plain samples are drawn so many times as many at once: they keep nothing for a backward pass."""
 SHARE = 0.5
 """Of the free memory; the rest is for constraint models and whatever else runs."""
 

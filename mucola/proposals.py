@@ -53,17 +53,27 @@ def budget(request: Request, settings: Settings) -> int:
     return settings.proposals if chance * settings.proposals >= 1 else 1
 
 
+FIRST_PROPOSALS = 4
+"""A few rows take hardly longer than one."""
+
+
 @dataclass
 class _Drawing:
     task: Task
     stream: torch.Generator
     left: int
+    drawn: int = 0
     passed: Check | None = None
 
     @property
     def kind(self) -> tuple[bool, int]:
         """Those of one kind are drawn together."""
         return wants_words(self.task.request), self.task.request.length
+
+    def next(self, most: int) -> int:
+        """How many to draw now, of ``most`` that there is room for: as many as before, unless all are needed."""
+        wanted = self.left if wants_words(self.task.request) else max(FIRST_PROPOSALS, self.drawn)
+        return min(wanted, most, self.left)
 
 
 class Proposals:
@@ -96,7 +106,7 @@ class Proposals:
         if not self._drawing:
             return []
         each = max(1, room.size // len(self))
-        rows = [item for item in self._drawing for _ in range(min(each, item.left))]
+        rows = [item for item in self._drawing for _ in range(item.next(each))]
         for words, length in sorted({item.kind for item in rows}):
             self._draw([item for item in rows if item.kind == (words, length)], room)
         done = [item for item in self._drawing if item.passed or item.left == 0]
@@ -112,6 +122,7 @@ class Proposals:
         share = (time.perf_counter() - before) / len(rows)
         for item, found in zip(rows, drawn, strict=True):
             item.left -= 1
+            item.drawn += 1
             item.task.seconds += share
             if item.passed is None:
                 _keep(item.task, found)

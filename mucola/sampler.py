@@ -20,7 +20,7 @@ from mucola.drafts import wants_words
 from mucola.errors import MucolaError
 from mucola.generations import Generation
 from mucola.language_model import LanguageModel
-from mucola.memory import Room, chains_that_fit
+from mucola.memory import ROWS_PER_CHAIN, Room, chains_that_fit
 from mucola.pool import Pool, Request, Stopped, Task
 from mucola.prompts import Prompt
 from mucola.proposals import Proposals, draw, draw_in
@@ -38,11 +38,17 @@ class Sample(Generation):
 
 
 class Sampler:
-    """Samples from one language model with one set of settings."""
+    """Samples from one language model with one set of settings.
 
-    def __init__(self, language_model: LanguageModel, settings: Settings | None = None) -> None:
+    ``most`` is how many requests are taken at a time, where others want some too.
+    """
+
+    def __init__(
+        self, language_model: LanguageModel, settings: Settings | None = None, most: int | None = None
+    ) -> None:
         self.language_model = language_model
         self.settings = settings or Settings()
+        self.most = most
         self.dynamics = calibration.dynamics(language_model, self.settings)
 
     def sample(
@@ -72,11 +78,14 @@ class Sampler:
         """Finished samples, in the order in which they finish; requests are taken as there is room."""
         source, exhausted = iter(requests), False
         room = Room(self.settings.batch_size or chains_that_fit(self.language_model))
+        drawing = Room(ROWS_PER_CHAIN * room.size)
         proposals = Proposals(self.language_model, self.settings, seed)
         pools: dict[int, Pool] = {}
         waiting: list[Task] = []
         while True:
-            free = room.size - len(waiting) - len(proposals) - sum(len(pool) for pool in pools.values())
+            held = len(waiting) + len(proposals) + sum(len(pool) for pool in pools.values())
+            most = (drawing if self.settings.mode == "fast" else room).size
+            free = min(most, self.most or most) - held
             arrived = [Task(request) for request in islice(source, max(0, free))]
             exhausted = len(arrived) < free
             for task in arrived:
@@ -85,7 +94,7 @@ class Sampler:
             if self.settings.mode == "fast":
                 proposals.add(ready)
                 ready = []
-                for task, passed in proposals.step(room):
+                for task, passed in proposals.step(drawing):
                     if passed is None:
                         ready.append(task)
                     else:

@@ -50,7 +50,7 @@ def test_chains_go_on_exactly_when_memory_runs_out(lm: LanguageModel, settings: 
     hungry, modest = Hungry(most=2), Hungry(most=1000)
     starved = Sampler(lm, replace(settings, batch_size=8)).sample("The book", 8, 5, [hungry, *words])
     plenty = Sampler(lm, replace(settings, batch_size=8)).sample("The book", 8, 5, [modest, *words])
-    assert hungry.failures == 1, "five at once do not fit, two do"
+    assert 1 <= hungry.failures <= 4, "five chains or 32 drafts at once do not fit; halved until two do"
     assert [row[:4] for row in facts(starved)] == [row[:4] for row in facts(plenty)]
     for a, b in zip(starved, plenty, strict=True):
         assert a.nll == pytest.approx(b.nll, abs=1e-3)

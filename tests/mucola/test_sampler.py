@@ -72,7 +72,10 @@ def test_samples_do_not_depend_on_batch_size_or_company(lm: LanguageModel, setti
         assert {(s.prompt, s.sample): facts([s]) for s in narrow} == together
 
 
-def test_every_request_is_answered_once_and_refilled_as_chains_finish(lm: LanguageModel) -> None:
+@pytest.mark.parametrize(("settings", "most"), [(replace(FAITHFUL, batch_size=2), None), (FAST, 2)])
+def test_every_request_is_answered_once_and_refilled_as_chains_finish(
+    lm: LanguageModel, settings: Settings, most: int | None
+) -> None:
     taken, seen = [], []
 
     def requests():  # type: ignore[no-untyped-def]
@@ -80,8 +83,7 @@ def test_every_request_is_answered_once_and_refilled_as_chains_finish(lm: Langua
             taken.append(index)
             yield Request(Prompt.of("The book", lm), 5, [], index)
 
-    sampler = Sampler(lm, replace(FAITHFUL, batch_size=2))
-    for sample in sampler.run(requests()):
+    for sample in Sampler(lm, settings, most).run(requests()):
         assert len(taken) - len(seen) <= 3, "requests are taken as there is room"
         seen.append(sample.sample)
     assert sorted(seen) == list(range(7))
