@@ -94,6 +94,7 @@ class Variant(NamedTuple):
 def variants(language_model: LanguageModel) -> dict[str, Variant]:
     """By the name of what was changed."""
     paper, fast = (calibration.dynamics(language_model, Settings(mode=mode)) for mode in ("faithful", "fast"))
+    paper = replace(paper, ascent=Ascent())
     balanced = Ascent(period=5, balanced=True)
     same = {field.name: getattr(paper, field.name) for field in fields(Dynamics)}
     return {

@@ -1,6 +1,6 @@
-"""Step size and noise that suit a model.
+"""Step size, noise and ascent that suit a model.
 
-Both depend on the geometry of its table: a step must be long enough to leave a token's cell, whose size
+The first two depend on the geometry of its table: a step must be long enough to leave a token's cell, whose size
 is the distance to the nearest row, and short enough not to leave every cell at once. SmolLM2-135M has
 values found by trial, GPT-2 those of the paper; for any other model ``calibrate`` measures the two numbers
 that matter, the nearest-row distance and the norm of the gradient at one token, and scales.
@@ -30,18 +30,23 @@ class Geometry(NamedTuple):
 
 
 class Preset(NamedTuple):
-    """Step size, and noise from random tokens and from a nucleus sample, which should be bent, not melted."""
+    """Step size, noise from random tokens and from a nucleus sample, which should be bent, not melted, and ascent."""
 
     step_size: StepSize
     noise: dict[Mode, Noise]
+    ascent: Ascent
+    """Of ``faithful``."""
 
 
-SMOLLM2 = Preset(StepSize(1.0, 1.25), {"faithful": Noise(0.5, 0.005, 30), "fast": Noise(0.2, 0.005, 30)})
+SMOLLM2 = Preset(
+    StepSize(1.0, 1.25), {"faithful": Noise(0.5, 0.005, 30), "fast": Noise(0.2, 0.005, 30)}, Ascent(rate=10.0)
+)
+"""The paper's rate of ascent, 1, leaves chains standing just short of a threshold, see docs/convergence.md."""
 SMOLLM2_TABLE = "94cc5f5137b90f0d"
 SMOLLM2_GEOMETRY = Geometry(distance=2.06, gradient=58.2)
 
-GPT2 = Preset(StepSize(0.25, 0.45), {"faithful": Noise(5.0, 0.05, 100), "fast": Noise(0.5, 0.05, 30)})
-"""The paper's noise and its code's step sizes; ``fast`` in the same proportion, not yet tried on GPT-2 itself."""
+GPT2 = Preset(StepSize(0.25, 0.45), {"faithful": Noise(5.0, 0.05, 100), "fast": Noise(0.5, 0.05, 30)}, Ascent())
+"""The paper's noise and ascent, its code's step sizes; ``fast`` in the same proportion, not yet tried on GPT-2."""
 
 FAST_SHRINK = 0.7
 FAST_MOVES = 1
@@ -51,15 +56,16 @@ FAST_ASCENT = Ascent(period=5, balanced=True)
 def dynamics(language_model: LanguageModel, settings: Settings) -> Dynamics:
     """The settings' own numbers, or else those that suit the model."""
     fast = settings.mode == "fast"
-    step_size, noise = settings.step_size, settings.noise
-    if step_size is None or noise is None:
+    step_size, noise, ascent = settings.step_size, settings.noise, settings.ascent
+    if step_size is None or noise is None or ascent is None:
         suited = preset(language_model)
         step_size = step_size or replace(suited.step_size, shrink=FAST_SHRINK if fast else 1.0)
         noise = noise or suited.noise[settings.mode]
+        ascent = ascent or (FAST_ASCENT if fast else suited.ascent)
     return Dynamics(
         step_size,
         noise,
-        settings.ascent or (FAST_ASCENT if fast else Ascent()),
+        ascent,
         keeps_words=fast,
         moves=settings.moves or (FAST_MOVES if fast else None),
     )
@@ -81,6 +87,7 @@ def preset(language_model: LanguageModel) -> Preset:
     return Preset(
         replace(size, start=size.start * r / g, end=size.end * r / g),
         {mode: Noise(noise.start * r * g, noise.end * r * g, noise.steps) for mode, noise in SMOLLM2.noise.items()},
+        SMOLLM2.ascent,
     )
 
 

@@ -101,6 +101,8 @@ class Sampler:
                         yield self._finish(task, passed, "draft" if wants_words(task.request) else "ancestral", seed)
             if ready:
                 self._start(ready, pools, seed, trace, room)
+            if proposals and sum(len(pool) for pool in pools.values()) < room.size:
+                continue  # a few chains take nearly as long as many: while others draw, they wait for company
             for pool in pools.values():
                 for stopped in pool.step(room) if pool else ():
                     outcome = self._judge(stopped, seed)

@@ -5,6 +5,7 @@ import torch
 
 from mucola import calibration
 from mucola.calibration import SMOLLM2, SMOLLM2_GEOMETRY, calibrate
+from mucola.lagrangian import Ascent
 from mucola.language_model import LanguageModel
 from mucola.schedules import Noise
 from mucola.settings import Settings
@@ -33,5 +34,7 @@ def test_the_nearest_distance_is_measured_between_different_rows(lm: LanguageMod
 
 def test_gpt2_has_the_papers_numbers_and_settings_win(tokenizer) -> None:  # type: ignore[no-untyped-def]
     lm = LanguageModel(make_model("gpt2", len(tokenizer)), tokenizer, "gpt2")
-    assert calibration.dynamics(lm, Settings(mode="faithful")).noise == Noise(5.0, 0.05, 100)
+    made = calibration.dynamics(lm, Settings(mode="faithful"))
+    assert (made.noise, made.ascent) == (Noise(5.0, 0.05, 100), Ascent(rate=1.0, period=20, damping=0.1))
     assert calibration.dynamics(lm, Settings(noise=Noise(1.0, 0.5, 3))).noise == Noise(1.0, 0.5, 3)
+    assert calibration.dynamics(lm, Settings(ascent=Ascent(rate=2.0))).ascent == Ascent(rate=2.0)
