@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 from transformers import GPT2Config, GPT2LMHeadModel, RobertaConfig
+from transformers.activations import NewGELUActivation
 
 from mucola.attribute_models import EmbeddingClassifier, EmbeddingClassifierConfig
 from mucola.constraints.base import Constraint
@@ -60,3 +61,12 @@ def with_gradients(model: Module) -> Module:
     """The same model on the same memory, with weights that receive gradients."""
     memo: dict[int, Any] = {id(weight): nn.Parameter(weight.data) for weight in model.parameters()}
     return copy.deepcopy(model, memo)
+
+
+def with_transformers_gelu(model: Module) -> Module:
+    """GPT-2 with the eight operations that transformers makes a GELU of, which our language model replaces by one."""
+    for module in list(model.modules()):
+        for name, child in module.named_children():
+            if isinstance(child, nn.GELU) and child.approximate == "tanh":
+                setattr(module, name, NewGELUActivation())
+    return model

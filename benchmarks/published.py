@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from benchmarks.models import with_gradients
+from benchmarks.models import with_gradients, with_transformers_gelu
 from mucola.attribute_models import EmbeddingClassifier
 from mucola.langevin import Dynamics
 from mucola.language_model import LanguageModel
@@ -31,7 +31,7 @@ class PublishedLoop:
         prompt: Sequence[int],
         dynamics: Dynamics,
     ) -> None:
-        self.model = with_gradients(language_model.model)
+        self.model = with_transformers_gelu(with_gradients(language_model.model))
         self.classifier = with_gradients(classifier)
         self.label, self.threshold, self.dynamics = label, threshold, dynamics
         self.table: Tensor = self.model.get_input_embeddings().weight
