@@ -55,6 +55,7 @@ PROMPTS = (
 )
 LENGTH, CHAINS = 12, 2
 STEPS = 100
+PAPER = "as in the paper"
 
 
 @dataclass(frozen=True)
@@ -98,7 +99,7 @@ def variants(language_model: LanguageModel) -> dict[str, Variant]:
     balanced = Ascent(period=5, balanced=True)
     same = {field.name: getattr(paper, field.name) for field in fields(Dynamics)}
     return {
-        "faithful": Variant(paper, steps=250),
+        PAPER: Variant(paper, steps=250),
         "balanced, every 5 steps": Variant(replace(paper, ascent=balanced)),
         "multipliers ten times as fast": Variant(replace(paper, ascent=Ascent(rate=10.0))),
         "one move a step": Variant(replace(paper, moves=1)),
@@ -237,8 +238,10 @@ def plot(done: dict[str, list[Course]], path: Path) -> None:
     rcParams["svg.hashsalt"] = "convergence"
     figure = Figure(figsize=(9, 4), layout="constrained")
     axes: Any = figure.subplots(1, 2, sharey=True)
-    for name, courses in done.items():
-        style = {"color": "black", "linewidth": 2.5} if name == "faithful" else {}
+    for number, (name, courses) in enumerate(done.items()):
+        style: dict[str, Any] = {"color": f"C{number % 10}", "linestyle": "--" if number >= 10 else "-"}
+        if name == PAPER:
+            style = {"color": "black", "linewidth": 2.5}
         for axis, column in zip(axes, (0, 1), strict=True):
             found = [course.found_at[0] for course in courses if course.found_at]
             firsts = sorted(first[column] for first in found if first[0] <= STEPS)
