@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections.abc import Callable, Sequence
 from importlib import import_module
@@ -24,6 +25,10 @@ COMMANDS = {
     "train": ("constraints_training.command", "train attribute models, and tell how good one is"),
 }
 
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
+"""Of malloc.h."""
+KEPT_BYTES = 2**30
+
 USAGE = "usage: mucola [-h] [--version] COMMAND ..."
 
 
@@ -34,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run(command: Callable[[Sequence[str]], None], arguments: Sequence[str] | None = None) -> None:
     """Run a sub-command: a mistake of the user's is one sentence and exit code 2, never a traceback."""
+    _keep_freed_memory()
     try:
         command(sys.argv[1:] if arguments is None else arguments)
     except MucolaError as error:
@@ -43,6 +49,18 @@ def run(command: Callable[[Sequence[str]], None], arguments: Sequence[str] | Non
     except KeyboardInterrupt:
         sys.stderr.write("\nmucola: interrupted\n")
         sys.exit(130)
+
+
+def _keep_freed_memory() -> None:
+    """Let glibc keep large blocks that were freed, for the next ones.
+
+    It returns buffers of the vocabulary's size to the system and asks for them again at every token; each of their
+    pages then costs a fault, which can take as long as the computation.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(M_MMAP_THRESHOLD, KEPT_BYTES)
+        mallopt(M_TRIM_THRESHOLD, KEPT_BYTES)
 
 
 def parser(command: str, description: str, **options: Any) -> ArgumentParser:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -164,3 +165,20 @@ def test_a_second_command_starts_quickly() -> None:
 
     bare = min(seconds("-c", "import subprocess, importlib.metadata") for _ in range(3))
     assert min(seconds("-m", "mucola", "--help") for _ in range(3)) < 5 * bare
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="other allocators have no such setting")
+def test_large_buffers_are_taken_from_the_system_once() -> None:
+    program = """if True:
+        import resource, torch
+        from mucola.cli import run
+
+        def work(_):
+            for _ in range(50):
+                torch.ones(64 * 2**20 // 4)  # 64 MiB, of 16,384 pages
+
+        run(work, [])
+        print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt)
+    """
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(done.stdout) < 10 * 16_384, "every buffer anew would be fifty times 16,384 faults"
