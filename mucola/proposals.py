@@ -72,8 +72,9 @@ class _Drawing:
 
     def next(self, most: int) -> int:
         """How many to draw now, of ``most`` that there is room for: as many as before, unless all are needed."""
-        wanted = self.left if wants_words(self.task.request) else max(FIRST_PROPOSALS, self.drawn)
-        return min(wanted, most, self.left)
+        request = self.task.request
+        first = FIRST_PROPOSALS if request.constraints else 1
+        return min(self.left if wants_words(request) else max(first, self.drawn), most, self.left)
 
 
 class Proposals:
