@@ -70,11 +70,13 @@ class _Drawing:
         """Those of one kind are drawn together."""
         return wants_words(self.task.request), self.task.request.length
 
-    def next(self, most: int) -> int:
-        """How many to draw now, of ``most`` that there is room for: as many as before, unless all are needed."""
+    def next(self, share: int) -> int:
+        """How many to draw now: all drafts, for they are all needed; else as many as before, within a ``share``."""
         request = self.task.request
+        if wants_words(request):
+            return self.left
         first = FIRST_PROPOSALS if request.constraints else 1
-        return min(self.left if wants_words(request) else max(first, self.drawn), most, self.left)
+        return min(max(first, self.drawn), share, self.left)
 
 
 class Proposals:
@@ -106,8 +108,8 @@ class Proposals:
         """
         if not self._drawing:
             return []
-        each = max(1, room.size // len(self))
-        rows = [item for item in self._drawing for _ in range(item.next(each))]
+        share = max(1, room.size // len(self))
+        rows = [item for item in self._drawing for _ in range(item.next(share))][: room.size]
         for words, length in sorted({item.kind for item in rows}):
             self._draw([item for item in rows if item.kind == (words, length)], room)
         done = [item for item in self._drawing if item.passed or item.left == 0]
