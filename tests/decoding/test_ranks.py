@@ -44,11 +44,16 @@ def start(*arguments: str) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
         start_new_session=True,
+        preexec_fn=partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # a background shell ignores it
     )
 
 
 def finish(process: subprocess.Popen[str], seconds: float = 180) -> tuple[int, str, str]:
-    output, errors = process.communicate(timeout=seconds)
+    try:
+        output, errors = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        raise
     return process.returncode, output, errors
 
 
