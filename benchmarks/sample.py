@@ -48,7 +48,7 @@ class Size(NamedTuple):
 def main(options: Options) -> None:
     """Measure all ways in turns, and what came out of them."""
     report = Report("sample", options)
-    size = Size(2, 4, 20, 250, 10) if options.full else Size(2, 2, 12, 30, 4)
+    size = Size(4, 4, 20, 250, 10) if options.full else Size(2, 2, 12, 30, 4)
     made: dict[str, list[Any]] = {}
     found = interleaved(_cases(size, made), options.rounds(1, 3), warm_up=False)
     report.keep("sample", found)

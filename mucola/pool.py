@@ -130,8 +130,10 @@ class Pool:
         info = Info(*(torch.cat(fields) for fields in zip(*(info for _, info in parts), strict=True)))
         self.best = selection.consider(self.best, self.state)
         self._count(info, (time.perf_counter() - before) / len(self))
-        over = selection.converged(self.state, self.dynamics.step_size.steps) | (self.state.step >= self.steps)
-        return self._remove(over | ~self.state.finite)
+        # A chain that stands on its best is shaken by growing steps, and over when they have grown all the way.
+        converged = selection.converged(self.best, self.state, patience=self.dynamics.step_size.steps)
+        over = converged | (self.state.step >= self.steps)
+        return self._stop(over | ~self.state.finite)
 
     def _step(self, rows: range) -> tuple[State, Info]:
         if len(rows) == len(self):
@@ -149,19 +151,22 @@ class Pool:
                 texts = self.language_model.token_texts
                 task.traces[-1].record(self.batch.chains[row], self.state, row, info, texts)
 
-    def _remove(self, over: Tensor) -> list[Stopped]:
+    def _stop(self, over: Tensor) -> list[Stopped]:
+        """Let the chains that are over go."""
         if not over.any():
             return []
-        found = self.best.found
-        stopped = [
-            Stopped(self.tasks[row], self.best.tokens[row] if found[row] else None)
-            for row in over.nonzero().squeeze(1).tolist()
-        ]
-        stay = (~over).nonzero().squeeze(1)
+        stopped, stay = self._stopped(over), (~over).nonzero().squeeze(1)
         self.tasks = [self.tasks[row] for row in stay.tolist()]
         self.batch = Batch(self.language_model, [self.batch.chains[row] for row in stay.tolist()])
         self.state, self.best = _select(self.state, stay, self.batch), self.best.select(stay)
         return stopped
+
+    def _stopped(self, over: Tensor) -> list[Stopped]:
+        found = self.best.found
+        return [
+            Stopped(self.tasks[row], self.best.tokens[row] if found[row] else None)
+            for row in over.nonzero().squeeze(1).tolist()
+        ]
 
 
 def _select(state: State, rows: Tensor, batch: Batch) -> State:

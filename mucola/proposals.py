@@ -112,6 +112,9 @@ class Proposals:
         rows = [item for item in self._drawing for _ in range(item.next(share))][: room.size]
         for words, length in sorted({item.kind for item in rows}):
             self._draw([item for item in rows if item.kind == (words, length)], room)
+        return self._take_done()
+
+    def _take_done(self) -> list[tuple[Task, Check | None]]:
         done = [item for item in self._drawing if item.passed or item.left == 0]
         self._drawing = [item for item in self._drawing if not item.passed and item.left > 0]
         return [(item.task, item.passed) for item in done]

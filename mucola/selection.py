@@ -21,15 +21,19 @@ class Best(NamedTuple):
     """(chains, length)"""
     nll: Tensor
     """(chains,), infinite while there is none."""
+    step: Tensor
+    """At which it was found: (chains,)."""
 
     @classmethod
     def none(cls, tokens: Tensor) -> Best:
         """Nothing found yet by chains at ``tokens``."""
-        return cls(tokens, torch.full((len(tokens),), torch.inf, device=tokens.device))
+        chains = (len(tokens),)
+        infinite, zero = torch.full(chains, torch.inf), torch.zeros(chains, dtype=torch.long)
+        return cls(tokens, infinite.to(tokens.device), zero.to(tokens.device))
 
     def select(self, rows: Tensor) -> Best:
         """Some of the chains."""
-        return Best(self.tokens[rows], self.nll[rows])
+        return Best(*(field[rows] for field in self))
 
     @classmethod
     def join(cls, parts: Sequence[Best]) -> Best:
@@ -45,9 +49,13 @@ class Best(NamedTuple):
 def consider(best: Best, state: State) -> Best:
     """Keep a chain's present sequence if it satisfies everything, stood still, and is likelier than the best so far."""
     better = state.satisfied & (state.still >= STOOD_STILL) & (state.nll < best.nll)
-    return Best(torch.where(better[:, None], state.tokens, best.tokens), torch.where(better, state.nll, best.nll))
+    return Best(
+        torch.where(better[:, None], state.tokens, best.tokens),
+        torch.where(better, state.nll, best.nll),
+        torch.where(better, state.step, best.step),
+    )
 
 
-def converged(state: State, growth_steps: int) -> Tensor:
-    """Satisfied, and unmoved while the step size grew all the way: (chains,), bool."""
-    return state.satisfied & (state.still >= growth_steps)
+def converged(best: Best, state: State, patience: int) -> Tensor:
+    """Something was found, and nothing likelier for ``patience`` steps: (chains,), bool."""
+    return best.found & (state.step - best.step >= patience)

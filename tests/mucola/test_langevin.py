@@ -237,6 +237,14 @@ def test_the_likeliest_satisfying_sequence_that_stood_still_is_kept() -> None:
     assert best.found.tolist() == [True]
 
 
-def test_a_chain_converges_when_satisfied_and_unmoved() -> None:
-    state = a_state([[1], [1], [1]], [1.0] * 3, [True, False, True], [40, 40, 39])
-    assert converged(state, 40).tolist() == [True, False, False]
+def test_a_chain_that_found_something_is_over_when_nothing_likelier_comes() -> None:
+    state = a_state([[1]] * 3, [1.0] * 3, [False] * 3, [0] * 3)._replace(step=torch.tensor([50, 50, 50]))
+    best = Best(state.tokens, torch.tensor([2.0, 2.0, torch.inf]), torch.tensor([10, 11, 0]))
+    assert converged(best, state, patience=40).tolist() == [True, False, False]
+
+
+def test_the_step_of_the_best_is_kept() -> None:
+    best = Best.none(torch.tensor([[0]]))
+    for step, nll in ((7, 3.0), (8, 4.0), (9, 2.0), (10, 2.0)):
+        best = consider(best, a_state([[1]], [nll], [True], [5])._replace(step=torch.tensor([step])))
+    assert best.step.tolist() == [9]
