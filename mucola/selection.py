@@ -11,11 +11,13 @@ from torch import Tensor
 from mucola.langevin import State
 
 STOOD_STILL = 5
-"""Steps that a sequence must have stood still to be an output: what noise just threw together is not one."""
+"""Steps after which a sequence has settled. The output is one that has, as in the paper, wherever there is one."""
+UNSETTLED = 3
+"""How many times as long a chain goes on in the hope of settling, see docs/convergence.md."""
 
 
 class Best(NamedTuple):
-    """The most likely satisfying sequence of each chain so far."""
+    """The most likely satisfying sequence of each chain so far, one that settled if there was any."""
 
     tokens: Tensor
     """(chains, length)"""
@@ -23,13 +25,15 @@ class Best(NamedTuple):
     """(chains,), infinite while there is none."""
     step: Tensor
     """At which it was found: (chains,)."""
+    settled: Tensor
+    """Whether it stood still: (chains,), bool."""
 
     @classmethod
     def none(cls, tokens: Tensor) -> Best:
         """Nothing found yet by chains at ``tokens``."""
         chains = (len(tokens),)
         infinite, zero = torch.full(chains, torch.inf), torch.zeros(chains, dtype=torch.long)
-        return cls(tokens, infinite.to(tokens.device), zero.to(tokens.device))
+        return cls(tokens, *(field.to(tokens.device) for field in (infinite, zero, zero > 0)))
 
     def select(self, rows: Tensor) -> Best:
         """Some of the chains."""
@@ -47,15 +51,19 @@ class Best(NamedTuple):
 
 
 def consider(best: Best, state: State) -> Best:
-    """Keep a chain's present sequence if it satisfies everything, stood still, and is likelier than the best so far."""
-    better = state.satisfied & (state.still >= STOOD_STILL) & (state.nll < best.nll)
+    """Keep a chain's present sequence if it satisfies everything and is likelier, or the first one to settle."""
+    settled = state.still >= STOOD_STILL
+    likelier = (settled == best.settled) & (state.nll < best.nll)
+    better = state.satisfied & (likelier | (settled & ~best.settled))
     return Best(
         torch.where(better[:, None], state.tokens, best.tokens),
         torch.where(better, state.nll, best.nll),
         torch.where(better, state.step, best.step),
+        torch.where(better, settled, best.settled),
     )
 
 
 def converged(best: Best, state: State, patience: int) -> Tensor:
-    """Something was found, and nothing likelier for ``patience`` steps: (chains,), bool."""
-    return best.found & (state.step - best.step >= patience)
+    """Something was found, and nothing better for ``patience`` steps, longer if it did not settle: (chains,), bool."""
+    waits = torch.where(best.settled, patience, UNSETTLED * patience)
+    return best.found & (state.step - best.step >= waits)

@@ -237,10 +237,22 @@ def test_the_likeliest_satisfying_sequence_that_stood_still_is_kept() -> None:
     assert best.found.tolist() == [True]
 
 
-def test_a_chain_that_found_something_is_over_when_nothing_likelier_comes() -> None:
-    state = a_state([[1]] * 3, [1.0] * 3, [False] * 3, [0] * 3)._replace(step=torch.tensor([50, 50, 50]))
-    best = Best(state.tokens, torch.tensor([2.0, 2.0, torch.inf]), torch.tensor([10, 11, 0]))
-    assert converged(best, state, patience=40).tolist() == [True, False, False]
+def test_without_any_that_stood_still_the_likeliest_satisfying_sequence_is_kept() -> None:
+    best = Best.none(torch.tensor([[0]]))
+    for token, nll, holds, still in ((1, 3.0, True, 0), (2, 2.0, True, 4), (3, 1.0, False, 0), (4, 2.5, True, 1)):
+        best = consider(best, a_state([[token]], [nll], [holds], [still]))
+    assert best.tokens.tolist() == [[2]]
+    assert best.settled.tolist() == [False]
+    best = consider(best, a_state([[5]], [9.0], [True], [5]))
+    assert best.tokens.tolist() == [[5]]
+    assert best.settled.tolist() == [True]
+
+
+def test_a_chain_that_found_something_is_over_when_nothing_better_comes() -> None:
+    state = a_state([[1]] * 5, [1.0] * 5, [False] * 5, [0] * 5)._replace(step=torch.full((5,), 200))
+    nll, found_at = torch.tensor([2.0, 2.0, 2.0, 2.0, torch.inf]), torch.tensor([160, 161, 80, 81, 0])
+    best = Best(state.tokens, nll, found_at, torch.tensor([True, True, False, False, False]))
+    assert converged(best, state, patience=40).tolist() == [True, False, True, False, False]
 
 
 def test_the_step_of_the_best_is_kept() -> None:
