@@ -4,7 +4,7 @@
 
 SmolLM2-135M under ``p(positive) > 0.9`` of the shipped sentiment classifier. Each variant is kept in a file of its own
 in OUTPUT/convergence when it is done, and not run again while that file is there. A chain has *found* something once a
-satisfying sequence stood still for 5 steps; it goes on, as in the paper, until it has converged or its steps are over,
+satisfying sequence stood still for 5 steps; it goes on until nothing better has come for a while or its steps are over,
 and what it would have cost to stop at the first find is read off afterwards. No restarts, no fallbacks.
 """
 
@@ -177,11 +177,13 @@ def run(language_model: LanguageModel, variant: Variant, prompts: Sequence[str],
     outcome: dict[int, Tensor | None] = {}
     while pool:
         outcome |= {id(stopped.task): stopped.tokens for stopped in pool.step(room)}
-        for task, nll in zip(pool.tasks, (pool.best.nll / LENGTH).tolist(), strict=True):
+        settled = torch.where(pool.best.settled, pool.best.nll / LENGTH, torch.inf)
+        for task, nll in zip(pool.tasks, settled.tolist(), strict=True):
             seen = finds[id(task)]
             if nll < (seen[-1][2] if seen else float("inf")):
                 seen.append((task.steps, task.evaluations, nll))
-    return [course(language_model, task, outcome[id(task)], finds[id(task)]) for task in tasks]
+    found = {id(task): outcome[id(task)] if finds[id(task)] else None for task in tasks}
+    return [course(language_model, task, found[id(task)], finds[id(task)]) for task in tasks]
 
 
 def first_tokens(
