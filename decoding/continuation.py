@@ -83,7 +83,7 @@ class Continued:
         uniforms = torch.stack([torch.rand(self.total, generator=streams[row]) for row in at])[:, : max(missing)]
         contexts = [(*prompt.tokens, *tokens) for prompt, tokens in zip(prompts, known, strict=True)]
         prefixes = [self.language_model.prefix(context) for context in contexts]
-        drawn = self.language_model.continuations(prefixes, uniforms, self.nucleus).tolist()
+        drawn = self.language_model.continuations(prefixes, uniforms, self.nucleus).tokens.tolist()
         return [tokens + row[:more] for tokens, row, more in zip(known, drawn, missing, strict=True)]
 
     def _record(self, generation: Generation, request: Request, tokens: list[int]) -> Generation:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from mucola.constraints.keywords import Keyword
-from mucola.language_model import LanguageModel, nucleus_draw
+from mucola.language_model import LanguageModel, Written, nucleus_draw
 from mucola.pool import Request
 
 DRAFTS = 24
@@ -37,7 +37,7 @@ def wants_words(request: Request) -> bool:
     return any(isinstance(item, Keyword) for item in request.constraints)
 
 
-def draft(language_model: LanguageModel, requests: Sequence[Request], uniforms: Sequence[Tensor]) -> Tensor:
+def draft(language_model: LanguageModel, requests: Sequence[Request], uniforms: Sequence[Tensor]) -> Written:
     """One draft for each request, all of one length; ``uniforms`` are (length, 2) each: (rows, length)."""
     drafts = [
         Draft(_words(request), request.length, each[:, 1]) for request, each in zip(requests, uniforms, strict=True)

@@ -9,7 +9,7 @@ import copy
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -24,6 +24,15 @@ if TYPE_CHECKING:
     from mucola.attribute_models import AdaptedLM
 
 KEPT_PREFIXES = 512
+
+
+class Written(NamedTuple):
+    """Texts that were written from left to right, a row each."""
+
+    tokens: Tensor
+    """(rows, length)"""
+    nll: Tensor
+    """-log P of each, over the whole vocabulary: (rows,)."""
 
 
 class LanguageModel:
@@ -181,7 +190,7 @@ class LanguageModel:
 
     # --- ancestral samples ---------------------------------------------------------------------------
 
-    def continuations(self, prefixes: Sequence[Prefix], uniforms: Tensor, nucleus: float) -> Tensor:
+    def continuations(self, prefixes: Sequence[Prefix], uniforms: Tensor, nucleus: float) -> Written:
         """Nucleus samples of allowed tokens, one a row, as many tokens as ``uniforms`` has columns.
 
         The randomness is in ``uniforms`` (rows, length) alone, so a sample does not depend on its batch;
@@ -193,7 +202,7 @@ class LanguageModel:
         )
 
     @torch.no_grad()
-    def written(self, prefixes: Sequence[Prefix], length: int, write: Callable[[Tensor, int], Tensor]) -> Tensor:
+    def written(self, prefixes: Sequence[Prefix], length: int, write: Callable[[Tensor, int], Tensor]) -> Written:
         """Texts written from left to right, one a row, by a function that chooses the next tokens.
 
         ``write`` gets the logits of allowed tokens, (rows, vocabulary), and the position.
@@ -204,21 +213,23 @@ class LanguageModel:
         hidden = torch.stack([prefixes[row].hidden for row in order])
         cache = DynamicCache()
         written: list[Tensor] = []
+        nll = torch.zeros(len(prefixes), device=self.device)
         for position in range(length):
-            tokens = write(self._logits(hidden[back]), position)
+            logits = self._logits(hidden[back])
+            total = logits.logsumexp(dim=1)
+            tokens = write(logits.masked_fill(~self.table.allowed, -torch.inf), position)
             written.append(tokens)
+            nll += total - logits.gather(1, tokens[:, None]).squeeze(1)
             if position + 1 < length:
                 inputs = self.table.input_part(self.table.rows(tokens[order]))[:, None]
                 output = self._continue(inputs, groups, past_key_values=cache, use_cache=True)
                 hidden = output.last_hidden_state[:, -1].float()
-        return torch.stack(written, dim=1)
+        return Written(torch.stack(written, dim=1), nll)
 
     def _logits(self, hidden: Tensor) -> Tensor:
-        """Over allowed tokens: (rows, hidden) to (rows, vocabulary)."""
+        """(rows, hidden) to (rows, vocabulary)"""
         logits = hidden @ self._output.T
-        if self._bias is not None:
-            logits = logits + self._bias
-        return logits.masked_fill(~self.table.allowed, -torch.inf)
+        return logits if self._bias is None else logits + self._bias
 
     # --- self-check ----------------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from mucola.drafts import DRAFTS, draft, wants_words
-from mucola.language_model import LanguageModel
+from mucola.language_model import LanguageModel, Written
 from mucola.memory import Room
 from mucola.pool import Request, Task
 from mucola.randomness import stream
@@ -29,8 +29,9 @@ def draw(
 ) -> list[Check]:
     """One nucleus sample for each request, checked."""
     prefixes = [language_model.prefix(request.prompt.tokens) for request in requests]
-    tokens = language_model.continuations(prefixes, torch.stack(list(uniforms)), nucleus)
-    return _checked(language_model, requests, tokens)
+    return _checked(
+        language_model, requests, language_model.continuations(prefixes, torch.stack(list(uniforms)), nucleus)
+    )
 
 
 def draw_drafts(language_model: LanguageModel, requests: Sequence[Request], uniforms: Sequence[Tensor]) -> list[Check]:
@@ -38,8 +39,9 @@ def draw_drafts(language_model: LanguageModel, requests: Sequence[Request], unif
     return _checked(language_model, requests, draft(language_model, requests, uniforms))
 
 
-def _checked(language_model: LanguageModel, requests: Sequence[Request], tokens: Tensor) -> list[Check]:
-    return check(language_model, [item.prompt for item in requests], [item.constraints for item in requests], tokens)
+def _checked(language_model: LanguageModel, requests: Sequence[Request], written: Written) -> list[Check]:
+    prompts, constraints = [item.prompt for item in requests], [item.constraints for item in requests]
+    return check(language_model, prompts, constraints, written.tokens, written.nll)
 
 
 def budget(request: Request, settings: Settings) -> int:

@@ -35,11 +35,14 @@ def check(
     prompts: Sequence[Prompt],
     constraints: Sequence[Sequence[Constraint]],
     tokens: torch.Tensor,
+    nll: torch.Tensor | None = None,
 ) -> list[Check]:
-    """Check finished sequences, a row each, under the row's own constraints."""
+    """Check finished sequences, a row each, under the row's own constraints; ``nll`` if it is known already."""
     sequences = Sequences.of(language_model, prompts, tokens)
-    with torch.no_grad():
-        nll = language_model.nll(sequences.embeddings, tokens, sequences.prefixes()).tolist()
+    if nll is None:
+        with torch.no_grad():
+            nll = language_model.nll(sequences.embeddings, tokens, sequences.prefixes())
+    each = nll.tolist()
     values, holds = evaluate_rows(sequences, constraints)
     checks = []
     for row, (prompt, ids, text) in enumerate(zip(prompts, tokens.tolist(), sequences.texts, strict=True)):
@@ -48,7 +51,7 @@ def check(
         again = encode_continuation(language_model, prompt, text)
         if again != ids and constraints[row]:
             verified = bool(again) and _holds_on(language_model, prompt, again, constraints[row])
-        checks.append(Check(ids, text, nll[row], values[row], satisfied, verified))
+        checks.append(Check(ids, text, each[row], values[row], satisfied, verified))
     return checks
 
 

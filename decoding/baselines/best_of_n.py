@@ -57,8 +57,9 @@ class BestOfN(Baseline):
             uniforms = [torch.rand(requests[row].length, generator=streams[row]) for row in rows]
             asked = [requests[row] for row in rows]
             prefixes = [language_model.prefix(item.prompt.tokens) for item in asked]
-            tokens = language_model.continuations(prefixes, torch.stack(uniforms), self.nucleus)
-            found = check(language_model, [item.prompt for item in asked], [item.constraints for item in asked], tokens)
+            prompts, constraints = [item.prompt for item in asked], [item.constraints for item in asked]
+            written = language_model.continuations(prefixes, torch.stack(uniforms), self.nucleus)
+            found = check(language_model, prompts, constraints, *written)
             for row, checked in zip(rows, found, strict=True):
                 drawn[row].append(checked)
         return drawn

@@ -89,7 +89,7 @@ class SimplexLangevin(Baseline):
         """
         uniforms = torch.stack([torch.rand(requests[0].length, generator=generator) for generator in streams])
         prefixes = [language_model.prefix(request.prompt.tokens) for request in requests]
-        tokens = language_model.continuations(prefixes, uniforms, self.nucleus)
+        tokens = language_model.continuations(prefixes, uniforms, self.nucleus).tokens
         rows = []
         for request, written in zip(requests, tokens, strict=True):
             read = torch.cat([torch.tensor(request.prompt.tokens, device=written.device), written[:-1]])

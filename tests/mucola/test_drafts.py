@@ -30,7 +30,8 @@ def uniforms(rows: int, length: int, seed: int = 0) -> list[torch.Tensor]:
 @pytest.mark.parametrize("prompt", ["", "The book"])
 def test_every_draft_has_every_word(lm: LanguageModel, prompt: str) -> None:
     wanted = request(lm, prompt, 16)
-    rows = draft(lm, [wanted] * 30, uniforms(30, 16))
+    rows, nll = draft(lm, [wanted] * 30, uniforms(30, 16))
+    assert torch.allclose(nll, lm.nll(lm.table.rows(rows), rows, [lm.prefix(wanted.prompt.tokens)] * 30), rtol=1e-4)
     texts = [continuation_text(lm, wanted.prompt, row) for row in rows.tolist()]
     assert all(appears([word], prompt, text) for text in texts for word in WORDS)
     assert not torch.isin(rows, wanted.constraints[-1].banned).any(), "excluded tokens are not written"
@@ -42,7 +43,7 @@ def test_every_draft_has_every_word(lm: LanguageModel, prompt: str) -> None:
 def test_words_that_fill_the_whole_text_are_all_there_is(lm: LanguageModel) -> None:
     wanted = request(lm, "The book", 64)
     least = sum(item.least_tokens() for item in wanted.constraints)
-    rows = draft(lm, [request(lm, "The book", least)] * 5, uniforms(5, least))
+    rows = draft(lm, [request(lm, "The book", least)] * 5, uniforms(5, least)).tokens
     texts = [continuation_text(lm, wanted.prompt, row) for row in rows.tolist()]
     assert all(sorted(text.split()) == sorted(WORDS) for text in texts)
 
@@ -50,14 +51,14 @@ def test_words_that_fill_the_whole_text_are_all_there_is(lm: LanguageModel) -> N
 def test_a_draft_does_not_depend_on_its_batch(lm: LanguageModel) -> None:
     requests = [request(lm, prompt, 12) for prompt in ("The book", "", "A dog", "The book")]
     drawn = uniforms(4, 12)
-    together = draft(lm, requests, drawn)
-    alone = [draft(lm, [one], [each])[0] for one, each in zip(requests, drawn, strict=True)]
+    together = draft(lm, requests, drawn).tokens
+    alone = [draft(lm, [one], [each]).tokens[0] for one, each in zip(requests, drawn, strict=True)]
     assert together.tolist() == torch.stack(alone).tolist()
 
 
 def test_words_that_stand_stay_while_the_rest_moves(lm: LanguageModel) -> None:
     wanted = request(lm, "The book", 12)
-    tokens = draft(lm, [wanted] * 4, uniforms(4, 12))
+    tokens = draft(lm, [wanted] * 4, uniforms(4, 12)).tokens
     lost = {}
     for keeps_words in (True, False):
         chains = [Chain(wanted.prompt, wanted.constraints, torch.Generator().manual_seed(row)) for row in range(4)]

@@ -100,22 +100,23 @@ def test_energy_of_a_point_off_the_table_moves_numerator_and_denominator(lm: Lan
 def test_greedy_continuation_is_that_of_generate(any_lm: LanguageModel) -> None:
     prefixes = [any_lm.prefix(any_lm.encode(prompt)) for prompt in PROMPTS]
     found = any_lm.continuations(prefixes, torch.rand(3, 6), nucleus=0.0)
+    known = any_lm.nll(any_lm.table.rows(found.tokens), found.tokens, prefixes)
+    assert torch.allclose(found.nll, known, rtol=1e-4)
     banned = (~any_lm.table.allowed).nonzero().squeeze(1).tolist()
     for row, prompt in enumerate(PROMPTS):
         ids = torch.tensor([any_lm.encode(prompt)])
         expected = any_lm.model.generate(
             ids, attention_mask=torch.ones_like(ids), max_new_tokens=6, do_sample=False, suppress_tokens=banned
         )
-        assert found[row].tolist() == expected[0, ids.shape[1] :].tolist()
+        assert found.tokens[row].tolist() == expected[0, ids.shape[1] :].tolist()
 
 
 def test_nucleus_samples_follow_the_truncated_distribution(lm: LanguageModel) -> None:
     prefix = lm.prefix(lm.encode("The book"))
     count = 20_000
     uniforms = torch.rand(count, 1, generator=torch.Generator().manual_seed(0))
-    drawn = (
-        torch.bincount(lm.continuations([prefix] * count, uniforms, 0.5).squeeze(1), minlength=len(lm.table)) / count
-    )
+    tokens = lm.continuations([prefix] * count, uniforms, 0.5).tokens.squeeze(1)
+    drawn = torch.bincount(tokens, minlength=len(lm.table)) / count
     logits = (lm.table.weight @ prefix.hidden).masked_fill(~lm.table.allowed, -torch.inf)
     p, order = logits.softmax(0).sort(descending=True)
     p[int((p.cumsum(0) < 0.5).sum()) + 1 :] = 0
