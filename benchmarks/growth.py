@@ -40,6 +40,7 @@ def main(options: Options) -> None:
     sampler = mucola.load(MODEL, Settings(mode="faithful"))
     constraints = parse_all([CONSTRAINT])
     constraints[0].prepare(sampler.language_model)
+    weights = resident()
     many = (1, 2, 4, 8, 16, 32, 64) if options.full else (1, 4, 16)
     lengths = (10, 20, 50, 100, 200, 500) if options.full else (10, 50, 150)
     prompts = (8, 30, 100, 300, 1000) if options.full else (8, 100, 1000)
@@ -54,7 +55,7 @@ def main(options: Options) -> None:
     report.table(
         "Prompt", ["prompt", *_COLUMNS], [[n, *_numbers(t, FEW)] for n, t in found.items()], f"{FEW} chains of {SHORT}"
     )
-    _lengths(report, sampler, constraints, lengths, rounds, sizes)
+    _lengths(report, sampler, constraints, lengths, rounds, sizes, weights)
     report.write()
 
 
@@ -68,6 +69,7 @@ def _lengths(
     lengths: Sequence[int],
     rounds: int,
     sizes: list[tuple[int, int, int]],
+    weights: int,
 ) -> None:
     """Embeddings against the simplex, and what fits into which memory."""
     rows, simplex_sizes = [], []
@@ -87,7 +89,7 @@ def _lengths(
     columns = ["length", "embeddings s", "simplex s", "ratio", "embeddings MiB", "simplex MiB", "ratio of memory"]
     report.table("Length", columns, rows, f"{FEW} chains, prompt 8; a step of all chains")
     _plot(rows, report.options.output / "growth.svg")
-    weights, fits = resident(), {"embeddings": fit(sizes), "simplex": fit(simplex_sizes)}
+    fits = {"embeddings": fit(sizes), "simplex": fit(simplex_sizes)}
     report.table(
         "Memory of a step",
         ["", "fixed MiB", "KiB per token", "bytes per pair of tokens"],
