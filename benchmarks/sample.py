@@ -72,7 +72,23 @@ def main(options: Options) -> None:
     columns += ["verified", "nats per token", "dist-2", "steps", "sources"]
     note = f"{count} samples of {size.length} tokens at once, at most {size.steps} steps, threads {options.threads}"
     report.table("Finished sample", columns, rows, note)
+    _by_batch(report, size, options.rounds(1, 5))
     report.write()
+
+
+def _by_batch(report: Report, size: Size, rounds: int) -> None:
+    """``fast`` against autoregressive alone, in more rounds, for batches of several sizes."""
+    rows: list[list[object]] = []
+    for samples in (size.samples // 2, size.samples):
+        cases = _cases(size._replace(samples=samples), made := {})
+        found = interleaved({name: cases[name] for name in ("autoregressive", "fast")}, rounds, warm_up=False)
+        count = size.prompts * samples
+        report.keep(f"fast, {count} at once", found)
+        plain, fast = found["autoregressive"], found["fast"]
+        passed = [_quality(made[name], size.length)[0] for name in found]
+        rows.append([count, plain.median / count, fast.median / count, ratio(fast, plain), *passed])
+    columns = ["at once", "autoregressive s", "fast s", "times autoregressive", "plain verified", "fast verified"]
+    report.table("fast", columns, rows, f"s per sample, {rounds} rounds with other seeds each")
 
 
 def _cases(size: Size, made: dict[str, list[Any]]) -> dict[str, Callable[[], object]]:
