@@ -171,6 +171,9 @@ def load_pretrained(name: str, auto_class: Any, **options: Any) -> tuple[Any, An
     """The model and tokenizer called ``name``; ``auto_class`` is one of transformers' Auto classes."""
     from transformers import AutoTokenizer
 
+    from mucola.products import use_fast_products
+
+    use_fast_products()
     source = resolve(name)
     options.setdefault("dtype", "float32")
     try:
