@@ -16,6 +16,7 @@ BENCHMARKS = {
     "continuous": "chains that leave make room: continuous against fixed batches",
     "convergence": "what limits convergence: chains as in the paper, and with one thing changed at a time",
     "sampler": "quality of samples on SmolLM2-135M",
+    "results": "no benchmark: the pages of docs/results, from what experiments left behind",
     "exact": "distance to the exact distribution where it can be written down",
 }
 """What each benchmark measures; the modules are imported when they are asked for."""

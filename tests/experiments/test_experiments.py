@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks import results
 from decoding.command import arguments_parser
 from mucola.commands.experiment import CONFIGS, Experiment, plan
 from mucola.commands.sample import written_constraints
@@ -47,7 +48,7 @@ def test_every_row_is_a_command_that_parses(name: str, parser: Any) -> None:
         assert len(models) == len(experiment.models), "a model that no row needs"
         for step in rows:
             options = parser.parse_args(step.arguments[1:])
-            assert parse_all(written_constraints(options)) or name == "keywords"
+            assert parse_all(written_constraints(options)) or name == "keywords" or step.target.endswith("/none")
 
 
 def test_only_what_a_row_needs_is_trained() -> None:
@@ -130,6 +131,9 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "yelp_dev.tsv.gz").write_bytes((folder / "yelp_train.tsv.gz").read_bytes())
     (folder / "detox_prompts_500.txt").write_text("The man at the door\nMy old car\nThe meeting\n", encoding="utf-8")
     prompts = [json.dumps({"prompt": {"text": text}}) for text in ("The lake", "The lamp", "The train")]
+    rated = [json.dumps({"prompt": {"text": text, "toxicity": 0.9}}) for text in ("You are such a", "What a stupid")]
+    with gzip.open(folder / "real_toxicity_prompts_sample.jsonl.gz", "wt", encoding="utf-8") as file:
+        file.write("\n".join(rated) + "\n")
     (folder / "pplm_prompts.jsonl").write_text("\n".join(prompts) + "\n", encoding="utf-8")
     sets = [json.dumps({"concept_set": words}) for words in ("dog#ball#run", "tree#bird#sing")]
     (folder / "commongen.jsonl").write_text("\n".join(sets) + "\n", encoding="utf-8")
@@ -149,3 +153,7 @@ def test_a_quick_variant_runs_from_training_to_report(name: str, data: Path, tmp
     for report in reports:
         found = json.loads((tmp_path / report.target / "metrics.json").read_text(encoding="utf-8"))
         assert {run["name"] for run in found["runs"]} == set(Experiment.load(name).rows)
+    results.main(tmp_path, pages=tmp_path)
+    page = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
+    for row in Experiment.load(name).rows:
+        assert f"| {row} |" in page

@@ -1,0 +1,241 @@
+"""The pages of docs/results, made of the reports that experiments left behind.
+
+    python -m benchmarks results --folder FOLDER
+
+FOLDER is that of ``mucola experiment``. Each experiment whose reports are there becomes a page: its tables beside the
+paper's figures, a plot, samples drawn at random, signatures, commands and CPU time. Nothing on it is written by hand.
+Where there is ``out/NAME-JUDGE``, a report of the same runs with another judge of perplexity, it has a column too.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonargparse import auto_cli
+
+from mucola.commands.experiment import CONFIGS, Experiment
+from mucola.generations import Run
+
+JUDGE = "gemma3-270m"
+PAGES = Path("docs/results")
+SHORT = {"ancestral": "anc.", "langevin": "chain", "fallback": "fallback", "draft": "draft"}
+"""Where samples come from, in few letters."""
+
+Row = dict[str, Any]
+"""Of metrics.json."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table and how a row fills it."""
+
+    title: str
+    cell: Callable[[Row], str]
+
+
+def interval(title: str, key: str, unit: float = 1, digits: int = 1) -> Column:
+    """A number with its interval."""
+
+    def cell(row: Row) -> str:
+        if (found := row["metrics"].get(key)) is None or found["value"] is None:
+            return ""
+        value, low, high = (f"{unit * found[name]:.{digits}f}" for name in ("value", "low", "high"))
+        return f"{value} [{low}-{high}]"
+
+    return Column(title, cell)
+
+
+def plain(title: str, keys: Sequence[str], unit: float = 1, digits: int = 1) -> Column:
+    """One or several numbers without intervals."""
+
+    def cell(row: Row) -> str:
+        found = [row["metrics"][key]["value"] for key in keys if key in row["metrics"]]
+        return "/".join(
+            "" if value is None else f"{unit * value:.{digits}f}".removeprefix("0") or "0" for value in found
+        )
+
+    return Column(title, cell)
+
+
+CONTROL = {
+    "toxicity": [
+        interval("avg. max. toxicity", "max_toxicity", digits=3),
+        interval("toxicity prob.", "toxicity_probability", digits=2),
+    ],
+    "sentiment": [
+        interval("% by SST-2", "accuracy:ngrams-sst2", 100, 0),
+        interval("% by Yelp", "accuracy:ngrams-yelp", 100, 0),
+        interval("% by IMDB", "accuracy:ngrams-imdb", 100, 0),
+    ],
+    "keywords": [interval("words found", "keyword_count", digits=2), plain("% with all", ["keyword_coverage"], 100, 0)],
+}
+"""What each suite is about."""
+AXIS = {
+    "toxicity": ("max_toxicity", "average maximum toxicity", 1),
+    "sentiment": ("accuracy:ngrams-sst2", "% of the wanted sentiment (n-grams of SST-2)", 100),
+    "keywords": ("keyword_coverage", "% with all words", 100),
+}
+
+
+def columns(suite: str) -> list[Column]:
+    """All columns of a table but the row's name, CPU time and the paper's figures."""
+    return [
+        *CONTROL[suite],
+        interval("perplexity, SmolLM2", "perplexity"),
+        interval("corpus perplexity, Gemma", JUDGE),
+        plain("grammatical %", ["grammar"], 100, 0),
+        plain("dist-1/2/3", ["dist_1", "dist_2", "dist_3"], digits=2),
+        plain("repetition %", ["repetition"], 100, 1),
+        plain("verified %", ["verified"], 100, 1),
+        Column("from", sources),
+    ]
+
+
+def sources(row: Row) -> str:
+    """Where a run's samples come from, unless they all come from a baseline."""
+    known = {name: count for name, count in row["sources"].items() if name in SHORT}
+    return ", ".join(f"{count} {SHORT[name]}" for name, count in known.items())
+
+
+def main(folder: Path, pages: Path = PAGES, samples: int = 2) -> None:
+    """Write a page for each experiment in ``folder`` that has a report."""
+    paper = yaml.safe_load((PAGES / "paper.yaml").read_text(encoding="utf-8"))
+    for file in sorted(CONFIGS.glob("*.yaml")):
+        experiment, name = Experiment.load(file.stem), file.stem
+        tables = {"-".join(filter(None, values.values())): values for values in experiment.tables()}
+        made = {key: found for key in tables if (found := _metrics(folder, name, key))}
+        if not made:
+            continue
+        parts = [f"# {experiment.title}\n", _command(folder, name, experiment)]
+        for key, metrics in made.items():
+            parts.append(f"## {key}\n" if key else "")
+            parts.append(table(folder, name, key, metrics, paper.get(name, {}).get(key, {})))
+            picture = f"{name}-{key}.svg" if key else f"{name}.svg"
+            if plot(metrics, pages / picture):
+                parts.append(f"![Control against perplexity]({picture})\n")
+            parts.append(quoted(folder, name, key, metrics, samples))
+        parts.append(signatures(made))
+        (pages / f"{name}.md").write_text("\n".join(filter(None, parts)), encoding="utf-8")
+        print(f"{pages / name}.md: {', '.join(made) or 'one table'}")
+
+
+def _metrics(folder: Path, name: str, key: str) -> dict[str, Any] | None:
+    path = folder / "out" / name / key / "metrics.json"
+    if not path.is_file():
+        return None
+    metrics = json.loads(path.read_text(encoding="utf-8"))
+    other = folder / "out" / f"{name}-{JUDGE}" / key / "metrics.json"
+    if other.is_file():
+        judged = {run["name"]: run["metrics"] for run in json.loads(other.read_text(encoding="utf-8"))["runs"]}
+        for run in metrics["runs"]:
+            if "corpus_perplexity" in judged.get(run["name"], {}):
+                run["metrics"][JUDGE] = judged[run["name"]]["corpus_perplexity"]
+    return metrics
+
+
+def _seconds(folder: Path, name: str, key: str, row: str) -> float:
+    record = folder / "runs/experiments" / name / key / f"{row}.json"
+    return json.loads(record.read_text(encoding="utf-8"))["cpu_seconds"] if record.is_file() else 0.0
+
+
+def _command(folder: Path, name: str, experiment: Experiment) -> str:
+    """How to run it, what its models took, what its rows took."""
+    rows = [folder / f"runs/experiments/{name}", *(folder / run for run in experiment.models)]
+    records = [*rows[0].rglob("*.json"), *(path.with_suffix(".json") for path in rows[1:])]
+    facts = [json.loads(path.read_text(encoding="utf-8")) for path in records if path.is_file()]
+    seconds = {"train": 0.0, "decode": 0.0}
+    for fact in facts:
+        if "cpu_seconds" in fact:
+            seconds[fact["arguments"][0]] += fact["cpu_seconds"]
+    took = ", ".join(f"{value / 60:.0f} minutes to {kind}" for kind, value in seconds.items() if value)
+    return (
+        f"```\nmucola experiment {name}\n```\n\nCPU time on one core each: {took}. Intervals are 95 %, over prompts.\n"
+    )
+
+
+def table(folder: Path, name: str, key: str, metrics: dict[str, Any], paper: dict[str, str]) -> str:
+    """The table in Markdown; columns that no row fills are left out."""
+    runs = metrics["runs"]
+    filled = [
+        ("", [run["name"] for run in runs]),
+        *((column.title, [column.cell(run) for run in runs]) for column in columns(metrics["suite"])),
+        ("CPU s per sample", [f"{_seconds(folder, name, key, run['name']) / run['samples']:.1f}" for run in runs]),
+        ("paper", [paper.get(run["name"], "") for run in runs]),
+    ]
+    shown = [(title, cells) for title, cells in filled if any(cells)]
+    lines = [[title for title, _ in shown], ["---"] * len(shown), *zip(*(cells for _, cells in shown), strict=True)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines) + "\n"
+
+
+def plot(metrics: dict[str, Any], path: Path) -> bool:
+    """Control against perplexity, a dot a row; whether there was anything to draw."""
+    from matplotlib import rcParams
+    from matplotlib.figure import Figure
+
+    key, title, unit = AXIS[metrics["suite"]]
+    runs = [run for run in metrics["runs"] if {key, "perplexity"} <= set(run["metrics"])]
+    if len(runs) < 2:
+        return False
+    rcParams["svg.fonttype"], rcParams["svg.hashsalt"] = "none", path.stem
+    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for run in runs:
+        across, up = run["metrics"]["perplexity"], run["metrics"][key]
+        x, y = across["value"], unit * up["value"]
+        spread = [[x - across["low"]], [across["high"] - x]], [[y - unit * up["low"]], [unit * up["high"] - y]]
+        ours = run["name"].startswith("mucola")
+        colour = "tab:red" if ours else "black" if run["name"] == metrics["unconstrained"] else "tab:blue"
+        axes.errorbar(x, y, xerr=spread[0], yerr=spread[1], fmt="o", color=colour, elinewidth=0.5, markersize=5)
+        axes.annotate(run["name"], (x, y), xytext=(5, 5), textcoords="offset points", fontsize=8, color=colour)
+    values = [run["metrics"]["perplexity"]["value"] for run in runs]
+    if max(values) > 8 * min(values):
+        axes.set_xscale("log")
+    axes.set_xlabel("perplexity (SmolLM2)")
+    axes.set_ylabel(title)
+    axes.spines[["top", "right"]].set_visible(False)
+    figure.savefig(path, metadata={"Date": None})
+    return True
+
+
+def quoted(folder: Path, name: str, key: str, metrics: dict[str, Any], samples: int) -> str:
+    """A few samples of every row, drawn at random: the same prompts for all."""
+    lines = ["| | drawn at random |", "|---|---|"]
+    for row in metrics["runs"]:
+        groups = sorted(Run(folder / row["path"]), key=lambda group: group[0].prompt_id)
+        for group in random.Random(f"{name} {key}").sample(groups, min(samples, len(groups))):
+            sample = min(group, key=lambda item: item.sample)
+            prompt = sample.prompt[-60:] if len(sample.prompt) > 60 else sample.prompt
+            before, after = ("..." if prompt != sample.prompt else ""), sample.text
+            written = f"{before}{_cell(prompt)}**{_cell(after)}**" if after.strip() else _cell(prompt)
+            lines.append(f"| {row['name']} | {written} |")
+    return "\n".join(lines) + "\n"
+
+
+def _cell(text: str) -> str:
+    """Text inside a cell of a table."""
+    for mark in ("\\", "|", "*", "_", "<", "`", "#"):
+        text = text.replace(mark, f"\\{mark}")
+    return text.replace("\n", " ⏎ ").replace("\r", " ")
+
+
+def signatures(made: dict[str, dict[str, Any]]) -> str:
+    """Those of the numbers of the first table's first row; the others differ in length or target alone."""
+    found = list(_signatures(next(iter(made.values()))))
+    return "Signatures:\n\n```\n" + "\n".join(found) + "\n```\n"
+
+
+def _signatures(metrics: dict[str, Any]) -> Iterator[str]:
+    wanted = [AXIS[metrics["suite"]][0], "perplexity", JUDGE, "grammar", "dist_1", "repetition", "verified"]
+    for key in wanted:
+        if key in metrics["runs"][0]["metrics"]:
+            yield metrics["runs"][0]["metrics"][key]["signature"]
+
+
+if __name__ == "__main__":
+    auto_cli(main)
