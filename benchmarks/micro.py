@@ -1,4 +1,4 @@
-"""The parts of a step on their own: projection, the vocabulary's share of the energy, keyword terms.
+"""The parts of a step on their own: a layer's product, projection, the vocabulary's share of the energy, keyword terms.
 
     python -m benchmarks micro [--full]
 
@@ -19,6 +19,7 @@ from benchmarks.models import random_tokens
 from mucola.constraints.keywords import Keyword
 from mucola.embeddings import EmbeddingTable
 from mucola.language_model import _VocabularyLogSumExp
+from mucola.products import use_fast_products
 from mucola.prompts import Prompt, Sequences
 
 ROWS, DIM, LENGTH = 49_152, 576, 20
@@ -30,12 +31,32 @@ def main(options: Options) -> None:
     columns = ["", "ms", "plain ms", "plain is slower", "memory MiB", "plain MiB"]
     for chains in (1, 8, 25) if options.full else (8,):
         rows = []
-        parts = {"projection": projection(chains), "energy": energy(chains), "4 keywords": keywords(chains)}
-        for name, (ours, plain) in parts.items():
+        parts = {"product": product, "projection": projection, "energy": energy, "4 keywords": keywords}
+        for name, part in parts.items():
+            ours, plain = part(chains)
             found = interleaved({"ours": ours, "plain": plain}, rounds)
             rows.append([name, *_compared(found["ours"], found["plain"])])
         report.table(f"Parts of a step, {chains} chains", columns, rows, f"length {LENGTH}")
     report.write()
+
+
+def product(chains: int) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
+    """A hundred products of a layer: by the library that `mucola.products` picks, against torch's default."""
+    states, weight = torch.randn(chains * LENGTH, DIM), torch.randn(3 * DIM, DIM)
+
+    def many() -> Tensor:
+        return torch.stack([(states @ weight.T).sum() for _ in range(100)])
+
+    def plain() -> Tensor:
+        precision = torch.get_float32_matmul_precision()
+        torch.set_float32_matmul_precision("highest")
+        found = many()
+        torch.set_float32_matmul_precision(precision)
+        return found
+
+    use_fast_products()
+    torch.testing.assert_close(many(), plain(), atol=0.1, rtol=1e-4)
+    return many, plain
 
 
 def projection(chains: int) -> tuple[Callable[[], Tensor], Callable[[], Tensor]]:
