@@ -192,7 +192,14 @@ def load_causal_lm(name: str, **options: Any) -> tuple[Any, Any]:
     """A causal language model and its tokenizer, frozen and in evaluation mode."""
     from transformers import AutoModelForCausalLM
 
-    return load_pretrained(name, AutoModelForCausalLM, **options)
+    model, tokenizer = load_pretrained(name, AutoModelForCausalLM, **options)
+    model.get_output_embeddings().register_forward_pre_hook(_contiguous)
+    return model, tokenizer
+
+
+def _contiguous(module: Any, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+    """States of last tokens, a slice, in one piece: torch would copy the table for every row otherwise."""
+    return (inputs[0].contiguous(),)
 
 
 def _first_line(error: Exception) -> str:
