@@ -1,6 +1,6 @@
 """The pages of docs/results, made of the reports that experiments left behind.
 
-    python -m benchmarks results --folder FOLDER
+    python -m benchmarks results FOLDER
 
 FOLDER is that of ``mucola experiment``. Each experiment whose reports are there becomes a page: its tables beside the
 paper's figures, a plot, samples drawn at random, signatures, commands and CPU time. Nothing on it is written by hand.
@@ -56,9 +56,7 @@ def plain(title: str, keys: Sequence[str], unit: float = 1, digits: int = 1) -> 
 
     def cell(row: Row) -> str:
         found = [row["metrics"][key]["value"] for key in keys if key in row["metrics"]]
-        return "/".join(
-            "" if value is None else f"{unit * value:.{digits}f}".removeprefix("0") or "0" for value in found
-        )
+        return "/".join("" if value is None else f"{unit * value:.{digits}f}" for value in found)
 
     return Column(title, cell)
 
@@ -154,9 +152,7 @@ def _command(folder: Path, name: str, experiment: Experiment) -> str:
         if "cpu_seconds" in fact:
             seconds[fact["arguments"][0]] += fact["cpu_seconds"]
     took = ", ".join(f"{value / 60:.0f} minutes to {kind}" for kind, value in seconds.items() if value)
-    return (
-        f"```\nmucola experiment {name}\n```\n\nCPU time on one core each: {took}. Intervals are 95 %, over prompts.\n"
-    )
+    return f"```\nmucola experiment {name}\n```\n\nCPU time: {took}. Intervals are 95 %, over prompts.\n"
 
 
 def table(folder: Path, name: str, key: str, metrics: dict[str, Any], paper: dict[str, str]) -> str:
@@ -211,9 +207,9 @@ def quoted(folder: Path, name: str, key: str, metrics: dict[str, Any], samples: 
         for group in random.Random(f"{name} {key}").sample(groups, min(samples, len(groups))):
             sample = min(group, key=lambda item: item.sample)
             prompt = sample.prompt[-60:] if len(sample.prompt) > 60 else sample.prompt
-            before, after = ("..." if prompt != sample.prompt else ""), sample.text
-            written = f"{before}{_cell(prompt)}**{_cell(after)}**" if after.strip() else _cell(prompt)
-            lines.append(f"| {row['name']} | {written} |")
+            space = " " if sample.text[:1].isspace() else ""
+            quote = f"{_cell(prompt.strip())}{space}**{_cell(sample.text.strip())}**"
+            lines.append(f"| {row['name']} | {'...' if prompt != sample.prompt else ''}{quote} |")
     return "\n".join(lines) + "\n"
 
 

@@ -1,13 +1,16 @@
 """Constraints that compare how likely two language models find a text.
 
-    f = ( -log p(x, y | label) + log p(x, y | other) ) / (|x| + |y|)   <=  margin
+    f = ( log p(x, y | other) - log p(x, y | label) + log t / (1 - t) ) / (|x| + |y|)   <=  0
 
-The two models are the base LM after two verbalisers (no training), one class-conditional LM after two
-label words (GeDi), or two LMs of one class each (DExperts).
+By Bayes' rule over the two, that is p(label | x, y) >= t. In the paper t is 1/2, and so it is in a constraint as it is
+made; ``prompt(...) > 0.9`` asks for more. The two models are the base LM after two verbalisers (no training), one
+class-conditional LM after two label words (GeDi), or two LMs of one class each (DExperts).
 """
 
 from __future__ import annotations
 
+import copy
+import math
 from abc import abstractmethod
 from typing import NamedTuple
 
@@ -42,11 +45,22 @@ class Side(NamedTuple):
 
 
 class Contrast(Constraint):
-    """The text is likelier under ``label`` than under ``other``, by ``margin`` nats a token or more."""
+    """The text is likelier under ``label`` than under ``other``; with ``> t``, ``label`` has a probability of t."""
 
-    def __init__(self, name: str, margin: float = 0.0) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
-        self.threshold = -margin
+        self.threshold = 0.0
+        self.log_odds = 0.0
+
+    def __gt__(self, probability: float) -> Contrast:
+        if not 0 < probability < 1:
+            raise MucolaError(f"{self.name} > {probability}: a probability lies between 0 and 1.")
+        other = copy.copy(self)
+        other.name = f"{self.name} > {probability:g}"
+        other.log_odds = math.log(probability / (1 - probability))
+        return other
+
+    __ge__ = __gt__
 
     @abstractmethod
     def sides(self, language_model: LanguageModel) -> tuple[Side, Side]:
@@ -58,12 +72,12 @@ class Contrast(Constraint):
     def value(self, sequences: Sequences) -> Tensor:
         lengths = [len(prompt.tokens) * bool(prompt.text) + sequences.tokens.shape[1] for prompt in sequences.prompts]
         difference = self.label.nll(sequences) - self.other.nll(sequences)
-        return difference / difference.new_tensor(lengths)
+        return (difference + self.log_odds) / difference.new_tensor(lengths)
 
 
 class _Verbalised(Contrast):
-    def __init__(self, label: str, other: str, margin: float) -> None:
-        super().__init__(f'prompt("{label}", "{other}")', margin)
+    def __init__(self, label: str, other: str) -> None:
+        super().__init__(f'prompt("{label}", "{other}")')
         self.texts = (label, other)
 
     def sides(self, language_model: LanguageModel) -> tuple[Side, Side]:
@@ -72,8 +86,8 @@ class _Verbalised(Contrast):
 
 
 class _Generative(Contrast):
-    def __init__(self, model: str, label: str, other: str | None, margin: float) -> None:
-        super().__init__(f'generative("{model}", "{label}")', margin)
+    def __init__(self, model: str, label: str, other: str | None) -> None:
+        super().__init__(f'generative("{model}", "{label}")')
         self.model, self.labels = model, (label, other)
 
     def sides(self, language_model: LanguageModel) -> tuple[Side, Side]:
@@ -93,8 +107,8 @@ class _Generative(Contrast):
 
 
 class _TwoModels(Contrast):
-    def __init__(self, label: str, other: str, margin: float) -> None:
-        super().__init__(f'contrast("{label}", "{other}")', margin)
+    def __init__(self, label: str, other: str) -> None:
+        super().__init__(f'contrast("{label}", "{other}")')
         self.models = (label, other)
 
     def sides(self, language_model: LanguageModel) -> tuple[Side, Side]:
@@ -109,16 +123,16 @@ def _load(name: str, kind: str, language_model: LanguageModel) -> AdaptedLM:
     return loaded
 
 
-def prompt(label: str, other: str, margin: float = 0.0) -> Constraint:
+def prompt(label: str, other: str) -> Contrast:
     """Likelier after the words ``label`` ("This is amazing") than after ``other`` ("This is terrible")."""
-    return _Verbalised(label, other, margin)
+    return _Verbalised(label, other)
 
 
-def generative(model: str, label: str, other: str | None = None, margin: float = 0.0) -> Constraint:
+def generative(model: str, label: str, other: str | None = None) -> Contrast:
     """Likelier as ``label`` than as ``other`` under one class-conditional LM (GeDi)."""
-    return _Generative(model, label, other, margin)
+    return _Generative(model, label, other)
 
 
-def contrast(label: str, other: str, margin: float = 0.0) -> Constraint:
+def contrast(label: str, other: str) -> Contrast:
     """Likelier under the LM ``label`` than under the LM ``other`` (DExperts' expert and anti-expert)."""
-    return _TwoModels(label, other, margin)
+    return _TwoModels(label, other)

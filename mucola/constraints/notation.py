@@ -4,8 +4,8 @@ classifier("positive") > 0.9        classifier("toxic") < 0.01
 keyword("beach")                    keyword("run", "runs", "ran")
 exclude("war", "\\n")                no_repetition(3)
 prompt("This is amazing", "This is terrible")
-generative("path/to/gedi", "positive")
-contrast("path/to/positive-lm", "path/to/negative-lm")
+generative("path/to/gedi", "positive") > 0.9
+contrast("path/to/positive-lm", "path/to/negative-lm") > 0.9
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 from mucola.constraints.base import Constraint
 from mucola.constraints.classifiers import Probability, classifier, most_likely
-from mucola.constraints.contrasts import contrast, generative, prompt
+from mucola.constraints.contrasts import Contrast, contrast, generative, prompt
 from mucola.constraints.exclusions import Exclude, exclude, no_repetition
 from mucola.constraints.keywords import Keyword, keyword
 from mucola.constraints.words import appears
@@ -62,11 +62,13 @@ def parse_all(constraints: Iterable[str | Constraint]) -> list[Constraint]:
 def _build(node: ast.expr) -> Any:
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         probability, threshold = _build(node.left), ast.literal_eval(node.comparators[0])
-        if not isinstance(probability, Probability):
-            raise MucolaError(f"Only a classifier is compared with a threshold, not {ast.unparse(node.left)}.")
+        if not isinstance(probability, Probability | Contrast):
+            raise MucolaError(f"Only a probability is compared with a threshold, not {ast.unparse(node.left)}.")
         if isinstance(node.ops[0], ast.Gt | ast.GtE):
             return probability > threshold
         if isinstance(node.ops[0], ast.Lt | ast.LtE):
+            if isinstance(probability, Contrast):
+                raise MucolaError(f"{ast.unparse(node)}: name the wanted side first and write > instead.")
             return probability < threshold
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
         if node.func.id not in KINDS:

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch import Tensor
@@ -192,6 +194,10 @@ def test_prompt_constraint_is_the_difference_of_two_whole_texts(lm: LanguageMode
     text = (*lm.encode("The dog"), *lm.encode(" is at the beach"))
     sides = [lm.score(text, lm.encode(words)) for words in ("This is amazing", "This is terrible")]
     assert value == pytest.approx((sides[0] - sides[1]) / len(text), abs=1e-4)
+    probability = 1 / (1 + math.exp(sides[0] - sides[1]))
+    for asked in (probability - 0.01, probability + 0.01):
+        _, holds, _ = on(lm, constraint > asked, " is at the beach", before="The dog")
+        assert holds == (probability > asked)
 
 
 # --- notation ----------------------------------------------------------------------------------------
@@ -205,7 +211,8 @@ def test_prompt_constraint_is_the_difference_of_two_whole_texts(lm: LanguageMode
         ('keyword("run", "ran")', 'keyword("run", "ran")'),
         ('exclude("\\n")', 'exclude("\\n")'),
         ("no_repetition()", "no_repetition(3)"),
-        ('prompt("a", "b", margin=0.1)', 'prompt("a", "b")'),
+        ('prompt("a", "b")', 'prompt("a", "b")'),
+        ('prompt("a", "b") > 0.9', 'prompt("a", "b") > 0.9'),
         ('generative("folder", "positive")', 'generative("folder", "positive")'),
         ('contrast("a", "b")', 'contrast("a", "b")'),
     ],
@@ -227,9 +234,11 @@ def test_n_classes_are_n_minus_1_constraints() -> None:
         ('classifier("positive")', "lacks a threshold"),
         ('classifier("positive") > 2', "between 0 and 1"),
         ('classifier("joyful") > 0.5', "known labels are"),
-        ('keyword("x") > 1', "Only a classifier"),
+        ('keyword("x") > 1', "Only a probability"),
         ("no_repetition(0)", "at least 1 token"),
         ('prompt("a")', "not complete"),
+        ('prompt("a", "b") > 1', "between 0 and 1"),
+        ('prompt("a", "b") < 0.1', "wanted side first"),
         ('open("/etc/passwd").read()', "not a constraint"),
         ("1 + 1", "not a constraint"),
     ],
