@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import math
 from abc import abstractmethod
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from torch import Tensor
 
@@ -24,24 +24,29 @@ from mucola.names import unknown
 from mucola.prompts import Prompt, Sequences
 
 
-class Side(NamedTuple):
+@dataclass(frozen=True)
+class Side:
     """One of the two: a language model, and the tokens that it reads before the text."""
 
     language_model: LanguageModel
     condition: tuple[int, ...]
+    prompts: dict[Prompt, float] = field(default_factory=dict)
+    """-log p(x | condition) of the prompts met so far."""
 
     def nll(self, sequences: Sequences) -> Tensor:
         """-log p(x, y | condition) of each row."""
         prefixes = [self.language_model.prefix(self._before(prompt)) for prompt in sequences.prompts]
         continuation = self.language_model.nll(sequences.embeddings, sequences.tokens, prefixes)
-        known = {prompt: self._prompt_nll(prompt) for prompt in set(sequences.prompts)}
-        return continuation + continuation.new_tensor([known[prompt] for prompt in sequences.prompts])
+        return continuation + continuation.new_tensor([self._prompt_nll(prompt) for prompt in sequences.prompts])
 
     def _before(self, prompt: Prompt) -> tuple[int, ...]:
         return (*self.condition, *prompt.tokens) if prompt.text else self.condition
 
     def _prompt_nll(self, prompt: Prompt) -> float:
-        return self.language_model.score(prompt.tokens, self.condition) if prompt.text else 0.0
+        if prompt not in self.prompts:
+            score = self.language_model.score(prompt.tokens, self.condition) if prompt.text else 0.0
+            self.prompts[prompt] = score
+        return self.prompts[prompt]
 
 
 class Contrast(Constraint):
