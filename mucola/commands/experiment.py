@@ -13,10 +13,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import product
 from pathlib import Path
+from threading import Event
 
 from mucola.cli import parser
 from mucola.errors import MucolaError
@@ -175,12 +176,23 @@ def run(steps: Sequence[Step], folder: Path, jobs: int) -> float:
     """Run the steps of a stage, a few at a time; the CPU seconds that they took, now or when they were done before."""
     threads = str(max(1, (os.cpu_count() or 1) // jobs))
     environment = {"OMP_NUM_THREADS": threads, **os.environ, "MUCOLA_DATA": str(data_folder())}
+    failed = Event()
+
+    def work(step: Step) -> float:
+        if failed.is_set():
+            raise CancelledError
+        try:
+            return _run(step, folder, environment)
+        except BaseException:
+            failed.set()  # before this thread takes up the next step
+            raise
+
     with ThreadPoolExecutor(jobs) as pool:
-        begun = [pool.submit(_run, step, folder, environment) for step in steps]
+        begun = [pool.submit(work, step) for step in steps]
         try:
             return sum(step.result() for step in begun)
         except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
+            failed.set()
             raise
 
 

@@ -116,6 +116,13 @@ def test_a_row_that_fails_says_why(small: Path, tmp_path: Path) -> None:
     assert "small/words.log" in done.stderr
 
 
+def test_after_a_row_that_failed_no_other_begins(small: Path, tmp_path: Path) -> None:
+    small.write_text(small.read_text(encoding="utf-8").replace("--method Nucleus", "--method Nucleus --length 0"))
+    done = mucola(str(small), "--folder", str(tmp_path))
+    assert done.returncode == 2
+    assert not (tmp_path / "runs/experiments/small/words.log").exists()
+
+
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What experiments read, a few lines of each, written here."""
