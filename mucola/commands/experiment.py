@@ -213,7 +213,7 @@ def _run(step: Step, folder: Path, environment: Mapping[str, str]) -> float:
         reason = lines[-1].removeprefix("mucola: error: ") if lines else f"exit code {process.returncode}"
         raise MucolaError(f"{step.target}: {reason} (All of it is in {log}; the same command goes on from here.)")
     seconds = usage.ru_utime + usage.ru_stime
-    facts = {"arguments": step.arguments, "cpu_seconds": round(seconds, 1)}
+    facts = {"arguments": step.arguments, "options": _text(step.arguments), "cpu_seconds": round(seconds, 1)}
     record.write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
     sys.stdout.write(f"  {step.kind:<9} {step.target:<55} {time.monotonic() - started:5.0f} s\n")
     sys.stdout.flush()
@@ -226,7 +226,7 @@ def _done(step: Step, record: Path, folder: Path) -> float | None:
         return None
     if record.is_file():
         facts = json.loads(record.read_text(encoding="utf-8"))
-        if facts["arguments"] == step.arguments:
+        if facts.get("options") == _text(step.arguments):
             return float(facts["cpu_seconds"])
     # A model may come from elsewhere: another experiment, another machine.
     return 0.0 if (folder / step.target / "export" / "config.json").is_file() else None

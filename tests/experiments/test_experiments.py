@@ -108,6 +108,17 @@ def test_a_second_run_repeats_only_the_report(small: Path, tmp_path: Path) -> No
     assert len([json.loads(line) for line in before.splitlines()]) == 4
 
 
+def test_a_row_whose_config_file_changed_is_not_taken_for_done(small: Path, tmp_path: Path) -> None:
+    config = tmp_path / "words.yaml"
+    config.write_text("keyword: [dog]\n", encoding="utf-8")
+    small.write_text(small.read_text(encoding="utf-8").replace("--keyword dog", f"--config {config}"))
+    assert mucola(str(small), "--folder", str(tmp_path), "--only", "[words]").returncode == 0
+    config.write_text("keyword: [sea]\n", encoding="utf-8")
+    done = mucola(str(small), "--folder", str(tmp_path), "--only", "[words]")
+    assert done.returncode == 2
+    assert "holds a run of another kind" in done.stderr
+
+
 def test_a_row_that_fails_says_why(small: Path, tmp_path: Path) -> None:
     small.write_text(small.read_text(encoding="utf-8").replace("--keyword dog", "--keyword dog --length 0"))
     done = mucola(str(small), "--folder", str(tmp_path), "--jobs", "2")
