@@ -181,14 +181,21 @@ def plot(metrics: dict[str, Any], path: Path) -> bool:
     rcParams["svg.fonttype"], rcParams["svg.hashsalt"] = "none", path.stem
     figure = Figure(figsize=(7, 4.2), layout="constrained")
     axes = figure.subplots()
-    for run in runs:
+    for place, run in enumerate(runs):
         across, up = run["metrics"]["perplexity"], run["metrics"][key]
         x, y = across["value"], unit * up["value"]
         spread = [[x - across["low"]], [across["high"] - x]], [[y - unit * up["low"]], [unit * up["high"] - y]]
         ours = run["name"].startswith("mucola")
         colour = "tab:red" if ours else "black" if run["name"] == metrics["unconstrained"] else "tab:blue"
         axes.errorbar(x, y, xerr=spread[0], yerr=spread[1], fmt="o", color=colour, elinewidth=0.5, markersize=5)
-        axes.annotate(run["name"], (x, y), xytext=(5, 5), textcoords="offset points", fontsize=8, color=colour)
+        axes.annotate(
+            run["name"],
+            (x, y),
+            xytext=(5, -11 if place % 2 else 5),
+            textcoords="offset points",
+            fontsize=8,
+            color=colour,
+        )
     values = [run["metrics"]["perplexity"]["value"] for run in runs]
     if max(values) > 8 * min(values):
         axes.set_xscale("log")
