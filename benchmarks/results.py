@@ -2,8 +2,8 @@
 
     python -m benchmarks results FOLDER
 
-FOLDER is that of ``mucola experiment``. Each experiment whose reports are there becomes a page: its tables beside the
-paper's figures, a plot, samples drawn at random, signatures, commands and CPU time. Nothing on it is written by hand.
+FOLDER is that of ``mucola experiment``. Each table whose report is there becomes a page: its figures beside the
+paper's, a plot, samples drawn at random, signatures, the command and CPU time. Nothing on it is written by hand.
 Where there is ``out/NAME-JUDGE``, a report of the same runs with another judge of perplexity, it has a column too.
 """
 
@@ -102,25 +102,25 @@ def sources(row: Row) -> str:
 
 
 def main(folder: Path, pages: Path = PAGES, samples: int = 2) -> None:
-    """Write a page for each experiment in ``folder`` that has a report."""
+    """Write a page for each table in ``folder`` that has a report."""
     paper = yaml.safe_load((PAGES / "paper.yaml").read_text(encoding="utf-8"))
     for file in sorted(CONFIGS.glob("*.yaml")):
         experiment, name = Experiment.load(file.stem), file.stem
-        tables = {"-".join(filter(None, values.values())): values for values in experiment.tables()}
-        made = {key: found for key in tables if (found := _metrics(folder, name, key))}
-        if not made:
-            continue
-        parts = [f"# {experiment.title}\n", _command(folder, name, experiment)]
-        for key, metrics in made.items():
-            parts.append(f"## {key}\n" if key else "")
-            parts.append(table(folder, name, key, metrics, paper.get(name, {}).get(key, {})))
-            picture = f"{name}-{key}.svg" if key else f"{name}.svg"
-            if plot(metrics, pages / picture):
-                parts.append(f"![Control against perplexity]({picture})\n")
-            parts.append(quoted(folder, name, key, metrics, samples))
-        parts.append(signatures(made))
-        (pages / f"{name}.md").write_text("\n".join(filter(None, parts)), encoding="utf-8")
-        print(f"{pages / name}.md: {', '.join(made) or 'one table'}")
+        for key in ("-".join(filter(None, values.values())) for values in experiment.tables()):
+            if (metrics := _metrics(folder, name, key)) is None:
+                continue
+            page = "-".join(filter(None, (name, key)))
+            drawn = plot(metrics, pages / f"{page}.svg")
+            parts = [
+                f"# {experiment.title}{f': {key}' if key else ''}\n",
+                _command(folder, name, key, experiment),
+                table(folder, name, key, metrics, paper.get(name, {}).get(key, {})),
+                f"![Control against perplexity]({page}.svg)\n" if drawn else "",
+                quoted(folder, name, key, metrics, samples),
+                signatures(metrics),
+            ]
+            (pages / f"{page}.md").write_text("\n".join(filter(None, parts)), encoding="utf-8")
+            print(pages / f"{page}.md")
 
 
 def _metrics(folder: Path, name: str, key: str) -> dict[str, Any] | None:
@@ -142,17 +142,17 @@ def _seconds(folder: Path, name: str, key: str, row: str) -> float:
     return json.loads(record.read_text(encoding="utf-8"))["cpu_seconds"] if record.is_file() else 0.0
 
 
-def _command(folder: Path, name: str, experiment: Experiment) -> str:
-    """How to run it, what its models took, what its rows took."""
-    rows = [folder / f"runs/experiments/{name}", *(folder / run for run in experiment.models)]
-    records = [*rows[0].rglob("*.json"), *(path.with_suffix(".json") for path in rows[1:])]
-    facts = [json.loads(path.read_text(encoding="utf-8")) for path in records if path.is_file()]
+def _command(folder: Path, name: str, key: str, experiment: Experiment) -> str:
+    """How to run it, what the experiment's models took, what the rows took."""
+    rows = (folder / "runs/experiments" / name / key).glob("*.json")
+    models = ((folder / run).with_suffix(".json") for run in experiment.models)
+    facts = [json.loads(path.read_text(encoding="utf-8")) for path in (*models, *rows) if path.is_file()]
     seconds = {"train": 0.0, "decode": 0.0}
     for fact in facts:
-        if "cpu_seconds" in fact:
-            seconds[fact["arguments"][0]] += fact["cpu_seconds"]
+        seconds[fact["arguments"][0]] += fact["cpu_seconds"]
     took = ", ".join(f"{value / 60:.0f} minutes to {kind}" for kind, value in seconds.items() if value)
-    return f"```\nmucola experiment {name}\n```\n\nCPU time: {took}. Intervals are 95 %, over prompts.\n"
+    table = f" --table {key}" if key else ""
+    return f"```\nmucola experiment {name}{table}\n```\n\nCPU time: {took}. Intervals are 95 %, over prompts.\n"
 
 
 def table(folder: Path, name: str, key: str, metrics: dict[str, Any], paper: dict[str, str]) -> str:
@@ -227,10 +227,9 @@ def _cell(text: str) -> str:
     return text.replace("\n", " ⏎ ").replace("\r", " ")
 
 
-def signatures(made: dict[str, dict[str, Any]]) -> str:
-    """Those of the numbers of the first table's first row; the others differ in length or target alone."""
-    found = list(_signatures(next(iter(made.values()))))
-    return "Signatures:\n\n```\n" + "\n".join(found) + "\n```\n"
+def signatures(metrics: dict[str, Any]) -> str:
+    """Those of the first row's numbers."""
+    return "Signatures:\n\n```\n" + "\n".join(_signatures(metrics)) + "\n```\n"
 
 
 def _signatures(metrics: dict[str, Any]) -> Iterator[str]:

@@ -172,6 +172,7 @@ def test_a_quick_variant_runs_from_training_to_report(name: str, data: Path, tmp
         found = json.loads((tmp_path / report.target / "metrics.json").read_text(encoding="utf-8"))
         assert {run["name"] for run in found["runs"]} == set(Experiment.load(name).rows)
     results.main(tmp_path, pages=tmp_path)
-    page = (tmp_path / f"{name}.md").read_text(encoding="utf-8")
-    for row in Experiment.load(name).rows:
-        assert f"| {row} |" in page
+    for report in reports:
+        page = tmp_path / (report.target.removeprefix("out/").replace("/", "-") + ".md")
+        for row in Experiment.load(name).rows:
+            assert f"| {row} |" in page.read_text(encoding="utf-8")
