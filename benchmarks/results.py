@@ -4,7 +4,6 @@
 
 FOLDER is that of ``mucola experiment``. Each table whose report is there becomes a page: its figures beside the
 paper's, a plot, samples drawn at random, signatures, the command and CPU time. Nothing on it is written by hand.
-Where there is ``out/NAME-JUDGE``, a report of the same runs with another judge of perplexity, it has a column too.
 """
 
 from __future__ import annotations
@@ -22,7 +21,6 @@ from jsonargparse import auto_cli
 from mucola.commands.experiment import CONFIGS, Experiment
 from mucola.generations import Run
 
-JUDGE = "gemma3-270m"
 PAGES = Path("docs/results")
 SHORT = {"ancestral": "anc.", "langevin": "chain", "fallback": "fallback", "draft": "draft"}
 """Where samples come from, in few letters."""
@@ -86,7 +84,6 @@ def columns(suite: str) -> list[Column]:
     return [
         *CONTROL[suite],
         interval("perplexity, SmolLM2", "perplexity"),
-        interval("corpus perplexity, Gemma", JUDGE),
         plain("grammatical %", ["grammar"], 100, 0),
         plain("dist-1/2/3", ["dist_1", "dist_2", "dist_3"], digits=2),
         plain("repetition %", ["repetition"], 100, 1),
@@ -127,14 +124,7 @@ def _metrics(folder: Path, name: str, key: str) -> dict[str, Any] | None:
     path = folder / "out" / name / key / "metrics.json"
     if not path.is_file():
         return None
-    metrics = json.loads(path.read_text(encoding="utf-8"))
-    other = folder / "out" / f"{name}-{JUDGE}" / key / "metrics.json"
-    if other.is_file():
-        judged = {run["name"]: run["metrics"] for run in json.loads(other.read_text(encoding="utf-8"))["runs"]}
-        for run in metrics["runs"]:
-            if "corpus_perplexity" in judged.get(run["name"], {}):
-                run["metrics"][JUDGE] = judged[run["name"]]["corpus_perplexity"]
-    return metrics
+    return json.loads(path.read_text(encoding="utf-8"))
 
 
 def _seconds(folder: Path, name: str, key: str, row: str) -> float:
@@ -233,7 +223,7 @@ def signatures(metrics: dict[str, Any]) -> str:
 
 
 def _signatures(metrics: dict[str, Any]) -> Iterator[str]:
-    wanted = [AXIS[metrics["suite"]][0], "perplexity", JUDGE, "grammar", "dist_1", "repetition", "verified"]
+    wanted = [AXIS[metrics["suite"]][0], "perplexity", "grammar", "dist_1", "repetition", "verified"]
     for key in wanted:
         if key in metrics["runs"][0]["metrics"]:
             yield metrics["runs"][0]["metrics"][key]["signature"]

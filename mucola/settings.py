@@ -28,8 +28,8 @@ class Settings:
     restarts: int = 1
     """How often a chain that found nothing begins anew, before the fallback."""
     proposals: int = 256
-    """``fast``: the most nucleus samples drawn for one output. A chain costs as much as 200 to 500 of them, so by then
-    as much has been spent as a chain would have taken: never more than twice what the better way takes."""
+    """``fast``: the most nucleus samples drawn for one output. By the logs of a few runs a chain costs as much as 200
+    to 500 of them, so by then about as much has been spent as a chain takes, and hardly ever twice what was needed."""
     nucleus: float = 0.96
     """Probability mass that nucleus samples are drawn from."""
     start: Start | None = None
