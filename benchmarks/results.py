@@ -3,7 +3,8 @@
     python -m benchmarks results FOLDER
 
 FOLDER is that of ``mucola experiment``. Each table whose report is there becomes a page: its figures beside the
-paper's, a plot, samples drawn at random, signatures, the command and CPU time. Nothing on it is written by hand.
+paper's, a plot, samples drawn at random, signatures, the command and CPU time. Nothing on it is written by hand. What
+``mucola experiment NAME --judge MODEL`` left there is one more column of perplexity.
 """
 
 from __future__ import annotations
@@ -79,11 +80,12 @@ AXIS = {
 }
 
 
-def columns(suite: str) -> list[Column]:
+def columns(suite: str, judges: Sequence[str]) -> list[Column]:
     """All columns of a table but the row's name, CPU time and the paper's figures."""
     return [
         *CONTROL[suite],
         interval("perplexity, SmolLM2", "perplexity"),
+        *(interval(f"perplexity, {judge}", f"perplexity:{judge}") for judge in judges),
         plain("grammatical %", ["grammar"], 100, 0),
         plain("dist-1/2/3", ["dist_1", "dist_2", "dist_3"], digits=2),
         plain("repetition %", ["repetition"], 100, 1),
@@ -121,10 +123,25 @@ def main(folder: Path, pages: Path = PAGES, samples: int = 2) -> None:
 
 
 def _metrics(folder: Path, name: str, key: str) -> dict[str, Any] | None:
-    path = folder / "out" / name / key / "metrics.json"
-    if not path.is_file():
+    """Of the table's report, with the perplexities of other judges: under ``judges`` their names."""
+    if (metrics := _report(folder / "out", name, key)) is None:
         return None
-    return json.loads(path.read_text(encoding="utf-8"))
+    metrics["judges"] = []
+    for other in sorted(folder.glob("out-*")):
+        if (again := _report(other, name, key)) is None:
+            continue
+        judge = other.name.removeprefix("out-")
+        metrics["judges"].append(judge)
+        judged = {row["name"]: row["metrics"]["perplexity"] for row in again["runs"]}
+        for row in metrics["runs"]:
+            if row["name"] in judged:
+                row["metrics"][f"perplexity:{judge}"] = judged[row["name"]]
+    return metrics
+
+
+def _report(reports: Path, name: str, key: str) -> dict[str, Any] | None:
+    path = reports / name / key / "metrics.json"
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 def _seconds(folder: Path, name: str, key: str, row: str) -> float:
@@ -150,7 +167,10 @@ def table(folder: Path, name: str, key: str, metrics: dict[str, Any], paper: dic
     runs = metrics["runs"]
     filled = [
         ("", [run["name"] for run in runs]),
-        *((column.title, [column.cell(run) for run in runs]) for column in columns(metrics["suite"])),
+        *(
+            (column.title, [column.cell(run) for run in runs])
+            for column in columns(metrics["suite"], metrics["judges"])
+        ),
         ("CPU s per sample", [f"{_seconds(folder, name, key, run['name']) / run['samples']:.1f}" for run in runs]),
         ("paper", [paper.get(run["name"], "") for run in runs]),
     ]
@@ -223,7 +243,8 @@ def signatures(metrics: dict[str, Any]) -> str:
 
 
 def _signatures(metrics: dict[str, Any]) -> Iterator[str]:
-    wanted = [AXIS[metrics["suite"]][0], "perplexity", "grammar", "dist_1", "repetition", "verified"]
+    judged = [f"perplexity:{judge}" for judge in metrics["judges"]]
+    wanted = [AXIS[metrics["suite"]][0], "perplexity", *judged, "grammar", "dist_1", "repetition", "verified"]
     for key in wanted:
         if key in metrics["runs"][0]["metrics"]:
             yield metrics["runs"][0]["metrics"][key]["signature"]

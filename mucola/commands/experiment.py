@@ -93,13 +93,14 @@ def command(arguments: Sequence[str]) -> None:
     made.add_argument("--quick", type=bool, default=False, help="the same commands at toy size, in minutes")
     made.add_argument("--only", type=list[str], default=[], help="these rows alone, as a list in brackets")
     made.add_argument("--table", type=str | None, help="this table alone, where there are several")
+    made.add_argument("--judge", type=str | None, help="report again, with this language model for perplexity")
     made.add_argument("--jobs", type=int, default=1, help="commands that run at a time, sharing the cores")
     made.add_argument("--show", type=bool, default=False, help="print the commands, run nothing")
     options = made.parse_args(list(arguments))
     if options.jobs < 1:
         raise MucolaError(f"--jobs must be at least 1, not {options.jobs}.")
     experiment = Experiment.load(options.name)
-    stages = list(plan(experiment, Path(options.name).stem, options.only, options.table, options.quick))
+    stages = list(plan(experiment, Path(options.name).stem, options.only, options.table, options.quick, options.judge))
     folder = Path(options.folder or ("quick" if options.quick else "."))
     if options.show:
         for step in (step for stage in stages for step in stage):
@@ -111,8 +112,18 @@ def command(arguments: Sequence[str]) -> None:
     sys.stdout.write(f"{reports}: {seconds / 60:.0f} minutes of CPU time in all\n")
 
 
+def reports_folder(judge: str | None = None) -> str:
+    """Where the reports are: those of another judge have a folder of their own beside the experiment's."""
+    return f"out-{judge.replace('/', '--')}" if judge else "out"
+
+
 def plan(
-    experiment: Experiment, name: str, only: Sequence[str], table: str | None, quick: bool
+    experiment: Experiment,
+    name: str,
+    only: Sequence[str] = (),
+    table: str | None = None,
+    quick: bool = False,
+    judge: str | None = None,
 ) -> Iterator[list[Step]]:
     """What has to be run, in stages: models, rows, reports."""
     for row in only:
@@ -134,9 +145,10 @@ def plan(
             output = "/".join(filter(None, ("runs/experiments", name, key, row)))
             folders.append(output)
             rows.append(Step(["decode", *_options(written), *less["decode"], "--output", output]))
-        out = "/".join(filter(None, ("out", name, key)))
+        out = "/".join(filter(None, (reports_folder(judge), name, key)))
         judged = _options(experiment.evaluate.format(**values))
-        reports.append(Step(["evaluate", *folders, *judged, *less["evaluate"], "-o", out]))
+        other = ["--judge", judge] if judge else []
+        reports.append(Step(["evaluate", *folders, *judged, *less["evaluate"], *other, "-o", out]))
     needed = " ".join(_text(step.arguments) for step in rows)
     yield [_training(experiment, run, less["train"]) for run in experiment.models if run in needed]
     yield rows

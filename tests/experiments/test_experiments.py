@@ -15,6 +15,7 @@ import pytest
 
 from benchmarks import results
 from decoding.command import arguments_parser
+from mucola.commands import experiment
 from mucola.commands.experiment import CONFIGS, Experiment, plan
 from mucola.commands.sample import written_constraints
 from mucola.constraints import parse_all
@@ -40,19 +41,19 @@ def parser() -> Any:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_every_row_is_a_command_that_parses(name: str, parser: Any) -> None:
-    experiment = Experiment.load(name)
+    loaded = Experiment.load(name)
     for quick in (False, True):
-        models, rows, reports = plan(experiment, name, [], None, quick)
-        assert len(rows) == len(experiment.rows) * len(reports)
+        models, rows, reports = plan(loaded, name, quick=quick)
+        assert len(rows) == len(loaded.rows) * len(reports)
         assert len({step.target for step in rows}) == len(rows)
-        assert len(models) == len(experiment.models), "a model that no row needs"
+        assert len(models) == len(loaded.models), "a model that no row needs"
         for step in rows:
             options = parser.parse_args(step.arguments[1:])
             assert parse_all(written_constraints(options)) or name == "keywords" or step.target.endswith("/none")
 
 
 def test_only_what_a_row_needs_is_trained() -> None:
-    models, rows, reports = plan(Experiment.load("sentiment"), "sentiment", ["gedi-sst2"], "20-negative", False)
+    models, rows, reports = plan(Experiment.load("sentiment"), "sentiment", ["gedi-sst2"], "20-negative")
     assert [step.target for step in models] == ["runs/sst2-generative"]
     (row,) = rows
     assert shlex.join(row.arguments).endswith("--output runs/experiments/sentiment/20-negative/gedi-sst2")
@@ -106,6 +107,22 @@ def test_a_second_run_repeats_only_the_report(small: Path, tmp_path: Path) -> No
     assert "words" not in again.stdout
     assert row.read_bytes() == before
     assert len([json.loads(line) for line in before.splitlines()]) == 4
+
+
+def test_another_judge_is_one_more_column(
+    small: Path, tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert mucola(str(small), "--folder", str(tmp_path)).returncode == 0
+    again = mucola(str(small), "--folder", str(tmp_path), "--judge", str(tiny))
+    assert again.returncode == 0, again.stderr
+    assert "decode" not in again.stdout
+    monkeypatch.setattr(results, "CONFIGS", tmp_path)
+    monkeypatch.setattr(experiment, "CONFIGS", tmp_path)
+    results.main(tmp_path, pages=tmp_path)
+    heading = (tmp_path / "small.md").read_text(encoding="utf-8").split("| --- |")[0]
+    judge = str(tiny).replace("/", "--")
+    assert f"| perplexity, {judge} |" in heading
+    assert "SmolLM2" not in heading, "the first report was made without a judge"
 
 
 def test_a_row_whose_config_file_changed_is_not_taken_for_done(small: Path, tmp_path: Path) -> None:
@@ -167,7 +184,7 @@ def test_a_quick_variant_runs_from_training_to_report(name: str, data: Path, tmp
     environment = {"MUCOLA_DATA": str(data)}
     done = mucola(name, "--quick", "true", "--jobs", "2", "--folder", str(tmp_path), *only, **environment)
     assert done.returncode == 0, done.stderr
-    (_, _, reports) = plan(Experiment.load(name), name, [], one, True)
+    (_, _, reports) = plan(Experiment.load(name), name, table=one, quick=True)
     for report in reports:
         found = json.loads((tmp_path / report.target / "metrics.json").read_text(encoding="utf-8"))
         assert {run["name"] for run in found["runs"]} == set(Experiment.load(name).rows)
