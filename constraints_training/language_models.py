@@ -104,7 +104,7 @@ class GenerativeTraining(LanguageModelTraining, ClassifyingTraining):
         self.lm_weight = lm_weight
 
     def logits(self, tokens: Tensor, mask: Tensor) -> Tensor:
-        return conditional_log_probs(self.network, self.tokenizer, self.label_words, tokens, mask)
+        return conditional_log_probs(self.network, self.tokenizer, self.label_words, tokens, mask).sum(dim=1)
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
         log_probs = self.logits(batch["tokens"], batch["mask"])
@@ -141,8 +141,8 @@ class ClassLMTraining(LanguageModelTraining):
 
     def loss(self, batch: dict[str, Tensor]) -> Tensor:
         log_probs = next_token_log_probs(self.network, batch["tokens"], batch["mask"])
-        scored = batch["mask"][:, 1:]
-        return -((log_probs * scored).sum(dim=1) / scored.sum(dim=1).clamp(min=1)).mean()
+        scored = batch["mask"][:, 1:].sum(dim=1).clamp(min=1)
+        return -(log_probs.sum(dim=1) / scored).mean()
 
     @property
     def description(self) -> dict[str, Any]:
@@ -179,18 +179,22 @@ class FutureTraining(LanguageModelTraining, ClassifyingTraining):
 
 
 def conditional_log_probs(lm: Any, tokenizer: Any, words: list[str], tokens: Tensor, mask: Tensor) -> Tensor:
-    """``log p(text | word)`` of every text with every label word in front of it: (texts, words)."""
+    """Log-probability of every token of a text with each label word in front of it, 0 where the text has ended:
+    (texts, length, words)."""
     columns = []
     for word in words:
         context = tokenizer(word, add_special_tokens=False, return_tensors="pt").input_ids.to(tokens.device)
         context = context.expand(len(tokens), -1)
         read = torch.cat([context, tokens], dim=1)
         log_probs = next_token_log_probs(lm, read, torch.cat([torch.ones_like(context), mask], dim=1))
-        columns.append((log_probs[:, context.shape[1] - 1 :] * mask).sum(dim=1))
-    return torch.stack(columns, dim=1)
+        columns.append(log_probs[:, context.shape[1] - 1 :])
+    return torch.stack(columns, dim=2)
 
 
 def next_token_log_probs(lm: Any, tokens: Tensor, mask: Tensor) -> Tensor:
-    """Log-probability of every token but the first, given those before it: (texts, length - 1)."""
+    """Log-probability of every token but the first, given those before it, 0 where the text has ended:
+    (texts, length - 1)."""
     logits = lm(input_ids=tokens, attention_mask=mask, use_cache=False).logits[:, :-1]
-    return -nn.functional.cross_entropy(logits.transpose(1, 2), tokens[:, 1:], reduction="none")
+    wanted = tokens[:, 1:]
+    losses = nn.functional.cross_entropy(logits.flatten(0, 1), wanted.flatten(), reduction="none")
+    return -losses.view_as(wanted) * mask[:, 1:]

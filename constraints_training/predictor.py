@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -33,17 +33,40 @@ class Predictor:
     tokenizer: Any
     labels: list[str]
     logits: Callable[[Tensor, Tensor], Tensor]
+    """(texts, classes); or, of a model that reads from left to right, (texts, length, classes) after every token."""
+    left_to_right: bool = True
+
+    def __call__(self, texts: list[list[int]]) -> Tensor:
+        """Probabilities (texts, classes)."""
+        return self.beginnings(texts, [1.0])[0]
+
+    def beginnings(self, texts: list[list[int]], shares: Sequence[float]) -> list[Tensor]:
+        """Probabilities (texts, classes) when only a share of each text is read, for each of ``shares``."""
+        ends = [[len(cut(text, share)) for text in texts] for share in shares]
+        if self.left_to_right:
+            return self._read(texts, ends)
+        beginnings = ([cut(text, share) for text in texts] for share in shares)
+        return [self._read(part, [end])[0] for part, end in zip(beginnings, ends, strict=True)]
 
     @torch.inference_mode()
-    def __call__(self, texts: list[list[int]], batch_size: int = 64) -> Tensor:
-        """Probabilities (texts, classes)."""
+    def _read(self, texts: list[list[int]], ends: Sequence[Sequence[int]], batch_size: int = 64) -> list[Tensor]:
+        """Probabilities at each of several ends of the texts, from one reading."""
         order = sorted(range(len(texts)), key=lambda number: len(texts[number]))
-        found = torch.empty(len(texts), len(self.labels))
+        found = [torch.empty(len(texts), len(self.labels)) for _ in ends]
         for start in range(0, len(order), batch_size):
             chosen = order[start : start + batch_size]
             batch = collate([{"tokens": texts[number], "label": 0} for number in chosen])
-            found[chosen] = self.logits(batch["tokens"], batch["mask"]).float().softmax(dim=-1)
+            logits = self.logits(batch["tokens"], batch["mask"]).float()
+            for part, end in zip(found, ends, strict=True):
+                last = torch.tensor([end[number] - 1 for number in chosen])
+                at_end = logits[torch.arange(len(chosen)), last] if self.left_to_right else logits
+                part[chosen] = at_end.softmax(dim=-1)
         return found
+
+
+def cut(text: list[int], share: float) -> list[int]:
+    """The beginning of a text, one token at least."""
+    return text[: max(1, round(share * len(text)))]
 
 
 def predictor(name: str, against: str | None = None) -> Predictor:
@@ -57,17 +80,25 @@ def predictor(name: str, against: str | None = None) -> Predictor:
     model = load_attribute_model(Path(name) if Path(name).is_dir() else name, lm=lm)
     if isinstance(model, EmbeddingClassifier):
         classifier, table = model, table_of(lm)
-        return Predictor(lm, tokenizer, model.labels, lambda t, mask: classifier.classify_tokens(t, table, mask))
+
+        def whole(tokens: Tensor, mask: Tensor) -> Tensor:
+            return classifier.classify_tokens(tokens, table, mask)
+
+        return Predictor(lm, tokenizer, model.labels, whole, left_to_right=False)
     if isinstance(model, FutureDiscriminator):
-        return Predictor(lm, tokenizer, model.labels, _last_prediction(model))
+        future = model
+
+        def after_each(tokens: Tensor, mask: Tensor) -> Tensor:
+            return future(input_ids=tokens, attention_mask=mask, use_cache=False)[0]
+
+        return Predictor(lm, tokenizer, model.labels, after_each)
     if model.config.kind == "generative":
         words, adapted = model.config.label_words, model
-        return Predictor(
-            lm,
-            tokenizer,
-            model.config.labels,
-            lambda t, mask: conditional_log_probs(adapted, tokenizer, words, t, mask),
-        )
+
+        def by_label_word(tokens: Tensor, mask: Tensor) -> Tensor:
+            return conditional_log_probs(adapted, tokenizer, words, tokens, mask).cumsum(dim=1)
+
+        return Predictor(lm, tokenizer, model.config.labels, by_label_word)
     if against is None:
         raise MucolaError(f"{name} is a language model of one class; name one of another class with --against.")
     other = load_attribute_model(against, lm=lm)
@@ -76,14 +107,8 @@ def predictor(name: str, against: str | None = None) -> Predictor:
     pair = [model, other]
 
     def compare(tokens: Tensor, mask: Tensor) -> Tensor:
-        return torch.stack([(next_token_log_probs(lm, tokens, mask) * mask[:, 1:]).sum(1) for lm in pair], dim=1)
+        log_probs = torch.stack([next_token_log_probs(lm, tokens, mask) for lm in pair], dim=2)
+        # Nothing is known of a text's first token.
+        return torch.nn.functional.pad(log_probs, (0, 0, 1, 0)).cumsum(dim=1)
 
     return Predictor(lm, tokenizer, [label for lm in pair for label in lm.config.labels], compare)
-
-
-def _last_prediction(model: FutureDiscriminator) -> Callable[[Tensor, Tensor], Tensor]:
-    def logits(tokens: Tensor, mask: Tensor) -> Tensor:
-        prefixes, _ = model(input_ids=tokens, attention_mask=mask, use_cache=False)
-        return prefixes[torch.arange(len(tokens)), mask.sum(dim=1) - 1]
-
-    return logits

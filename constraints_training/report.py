@@ -15,7 +15,7 @@ from torch import Tensor
 from constraints_training.data import TextData, encode
 from constraints_training.export import RECORD_FILE
 from constraints_training.metrics import classification
-from constraints_training.predictor import Predictor, predictor
+from constraints_training.predictor import Predictor, cut, predictor
 from constraints_training.sources import Source
 from constraints_training.texts import Texts, read, shuffled
 from mucola.attribute_models import find_attribute_model
@@ -82,7 +82,8 @@ def measure(model: Predictor, rows: list[dict[str, Any]], generated: int, seed: 
     """All figures of the report."""
     texts = [row["tokens"] for row in rows]
     labels = torch.tensor([row["label"] for row in rows])
-    probabilities = model(texts)
+    by_share = model.beginnings(texts, SHARES)
+    probabilities = by_share[-1]
     metrics = classification(model.labels, prefix="")
     metrics.update(probabilities, labels)
     lengths = torch.tensor([len(text) for text in texts])
@@ -91,12 +92,12 @@ def measure(model: Predictor, rows: list[dict[str, Any]], generated: int, seed: 
         "majority": torch.bincount(labels).max().item() / len(labels),
         **{name: value.item() for name, value in metrics.compute().items()},
         "by_length": _by_length(probabilities, labels, lengths),
-        "by_share_read": {str(share): _accuracy(model([_cut(t, share) for t in texts]), labels) for share in SHARES},
+        "by_share_read": {str(share): _accuracy(part, labels) for share, part in zip(SHARES, by_share, strict=True)},
         "reliability": _reliability(probabilities, labels),
     }
     if generated:
         picked = [number for number in range(len(texts)) if len(texts[number]) >= 4][:generated]
-        begun = [_cut(texts[number], 0.5) for number in picked]
+        begun = [cut(texts[number], 0.5) for number in picked]
         continued = continue_texts(model, begun, [len(texts[number]) for number in picked], seed)
         found["generated"] = {
             "texts": len(picked),
@@ -132,10 +133,6 @@ def continue_texts(model: Predictor, begun: list[list[int]], lengths: list[int],
         for text, row, length in zip(part, out.tolist(), lengths[start:], strict=False):
             written.append(text + row[width : width + length - len(text)])
     return written
-
-
-def _cut(text: list[int], share: float) -> list[int]:
-    return text[: max(1, round(share * len(text)))]
 
 
 def _accuracy(probabilities: Tensor, labels: Tensor) -> float:

@@ -10,7 +10,7 @@ import torch
 from safetensors import safe_open
 
 from constraints_training.command import command
-from constraints_training.predictor import predictor
+from constraints_training.predictor import Predictor, predictor
 from mucola import model_store
 from mucola.attribute_models import AdaptedLM, EmbeddingClassifier, FutureDiscriminator, load_attribute_model
 from mucola.embeddings import EmbeddingTable, fingerprint
@@ -21,6 +21,15 @@ def table_of(lm: Path) -> EmbeddingTable:
     model, _ = model_store.load_causal_lm(str(lm))
     weight = model.get_input_embeddings().weight
     return EmbeddingTable(weight, torch.ones(len(weight), dtype=torch.bool))
+
+
+def reads_beginnings(model: Predictor) -> None:
+    """One reading of whole texts says the same of their beginnings as reading these by themselves."""
+    texts = [[2, 3, 17, 5, 6, 4, 9, 3], [4, 12, 3, 8], [2]]
+    half, whole = model.beginnings(texts, [0.5, 1.0])
+    assert torch.allclose(half, model([[2, 3, 17, 5], [4, 12], [2]]), atol=1e-5)
+    assert torch.allclose(whole, model(texts), atol=1e-6)
+    assert not torch.equal(half, whole)
 
 
 def test_a_classifier_learns_and_is_loaded_by_its_folder(
@@ -45,6 +54,7 @@ def test_a_classifier_learns_and_is_loaded_by_its_folder(
         assert not any("word_embeddings" in name or "table" in name for name in weights.keys())  # noqa: SIM118
         assert all(len(table) not in weights.get_slice(name).get_shape() for name in weights.keys())  # noqa: SIM118
 
+    reads_beginnings(predictor(str(export)))
     tokenizer = model_store.load_causal_lm(str(tiny_lm))[1]
     tokens = tokenizer("this film was a great story .", return_tensors="pt").input_ids
     assert model(table.rows(tokens)).softmax(-1)[0, 1] > 0.8
@@ -100,6 +110,7 @@ def test_a_generative_classifier_tells_the_classes_apart(
     config = json.loads((export / "config.json").read_text())
     assert config["kind"] == "generative"
     assert config["label_words"] == ["great", "awful"]
+    reads_beginnings(predictor(str(export)))
     lm, _ = model_store.load_causal_lm(str(tiny_lm))
     tokens = torch.tensor([[3, 4, 5, 6]])
     plain = lm(input_ids=tokens).logits
@@ -141,6 +152,7 @@ def test_class_models_of_two_classes_share_one_base(fit_arguments: list[str], tm
 
     with pytest.raises(MucolaError, match="language model of one class; name one of another class with --against"):
         predictor(str(folders["positive"]))
+    reads_beginnings(predictor(str(folders["positive"]), str(folders["negative"])))
     out = tmp_path / "report"
     pair = [str(folders["positive"]), f"--against={folders['negative']}"]
     command(["report", *pair, f"--out={out}", "--generated=0"])
@@ -161,6 +173,7 @@ def test_a_future_discriminator_reads_on_from_its_cache(
     )
     export = tmp_path / "run" / "export"
     assert json.loads((export / "training.json").read_text())["metrics"]["dev_accuracy"] > accuracy
+    reads_beginnings(predictor(str(export)))
     model = load_attribute_model(export)
     assert isinstance(model, FutureDiscriminator)
     tokens = torch.tensor([[2, 3, 17, 5, 6]])
