@@ -196,7 +196,8 @@ def writable_tokens(tokenizer: Any, size: int) -> Tensor:
     ids = list(range(min(size, len(tokenizer))))
     texts = tokenizer.batch_decode([[i] for i in ids], clean_up_tokenization_spaces=False)
     encoded = tokenizer(texts, add_special_tokens=False).input_ids
-    special = set(tokenizer.all_special_ids)
+    added = getattr(tokenizer, "added_tokens_decoder", {})  # markers such as <filename> are special without a role
+    special = {*tokenizer.all_special_ids, *(i for i, token in added.items() if token.special)}
     for i, text, back in zip(ids, texts, encoded, strict=True):
         allowed[i] = back == [i] and i not in special and text.isprintable() | (text == "\n")
     return allowed

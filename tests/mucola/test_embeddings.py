@@ -75,3 +75,17 @@ def test_unwritable_tokens_are_never_allowed(lm) -> None:  # type: ignore[no-unt
     for token in (~allowed).nonzero().squeeze(1).tolist():
         text = lm.tokenizer.decode([token])
         assert lm.encode(text) != (token,) or not text.isprintable() or token == lm.tokenizer.eos_token_id
+
+
+def test_markers_without_a_role_are_special_too() -> None:
+    """Of SmolLM2's seventeen special tokens the tokenizer names three when asked for all."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from transformers import AddedToken, PreTrainedTokenizerFast
+
+    inner = Tokenizer(WordLevel({"lake": 0, "<end>": 1, "<filename>": 2, ":-)": 3, "?": 4}, unk_token="?"))
+    inner.add_special_tokens([AddedToken("<filename>", special=True)])
+    inner.add_tokens([AddedToken(":-)")])
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=inner, eos_token="<end>")
+    assert 2 not in tokenizer.all_special_ids
+    assert embeddings.writable_tokens(tokenizer, 5).tolist() == [True, False, False, True, True]
