@@ -189,23 +189,19 @@ def plot(metrics: dict[str, Any], path: Path) -> bool:
     if len(runs) < 2:
         return False
     rcParams["svg.fonttype"], rcParams["svg.hashsalt"] = "none", path.stem
-    figure = Figure(figsize=(7, 4.2), layout="constrained")
+    figure = Figure(figsize=(8.5, 4.2), layout="constrained")
     axes = figure.subplots()
-    for place, run in enumerate(runs):
+    for number, run in enumerate(runs, start=1):
         across, up = run["metrics"]["perplexity"], run["metrics"][key]
         x, y = across["value"], unit * up["value"]
         spread = [[x - across["low"]], [across["high"] - x]], [[y - unit * up["low"]], [unit * up["high"] - y]]
         ours = run["name"].startswith("mucola")
         colour = "tab:red" if ours else "black" if run["name"] == metrics["unconstrained"] else "tab:blue"
-        axes.errorbar(x, y, xerr=spread[0], yerr=spread[1], fmt="o", color=colour, elinewidth=0.5, markersize=5)
-        axes.annotate(
-            run["name"],
-            (x, y),
-            xytext=(5, -11 if place % 2 else 5),
-            textcoords="offset points",
-            fontsize=8,
-            color=colour,
-        )
+        dot = {"fmt": "o", "color": colour, "elinewidth": 0.4, "markersize": 10, "zorder": 2 + number}
+        axes.errorbar(x, y, *reversed(spread), label=f"{number}  {run['name']}", **dot)
+        centre = {"ha": "center", "va": "center_baseline", "fontsize": 7, "color": "white", "zorder": 2.5 + number}
+        axes.text(x, y, str(number), **centre)
+    figure.legend(loc="outside right center", frameon=False, fontsize=8)
     values = [run["metrics"]["perplexity"]["value"] for run in runs]
     if max(values) > 8 * min(values):
         axes.set_xscale("log")
