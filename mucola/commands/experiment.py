@@ -112,11 +112,6 @@ def command(arguments: Sequence[str]) -> None:
     sys.stdout.write(f"{reports}: {seconds / 60:.0f} minutes of CPU time in all\n")
 
 
-def reports_folder(judge: str | None = None) -> str:
-    """Where the reports are: those of another judge have a folder of their own beside the experiment's."""
-    return f"out-{judge.replace('/', '--')}" if judge else "out"
-
-
 def plan(
     experiment: Experiment,
     name: str,
@@ -137,6 +132,9 @@ def plan(
     less = {
         kind: shlex.split(experiment.quick.get(kind, "") if quick else "") for kind in ("train", "decode", "evaluate")
     }
+    # The reports of another judge lie beside the experiment's own.
+    other = ["--judge", judge] if judge else []
+    home = "-".join(["out", *other[1:]]).replace("/", "--")
     rows, reports = [], []
     for key, values in tables.items():
         folders = []
@@ -145,9 +143,8 @@ def plan(
             output = "/".join(filter(None, ("runs/experiments", name, key, row)))
             folders.append(output)
             rows.append(Step(["decode", *_options(written), *less["decode"], "--output", output]))
-        out = "/".join(filter(None, (reports_folder(judge), name, key)))
+        out = "/".join(filter(None, (home, name, key)))
         judged = _options(experiment.evaluate.format(**values))
-        other = ["--judge", judge] if judge else []
         reports.append(Step(["evaluate", *folders, *judged, *less["evaluate"], *other, "-o", out]))
     needed = " ".join(_text(step.arguments) for step in rows)
     yield [_training(experiment, run, less["train"]) for run in experiment.models if run in needed]
