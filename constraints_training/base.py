@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import lightning
 import torch
@@ -30,6 +30,9 @@ class AttributeTraining(lightning.LightningModule, ABC):
         weight_decay: AdamW's, on matrices only.
         seed: what dropout depends on, together with step and device.
     """
+
+    one_loss: ClassVar[bool] = True
+    """Whether the loss on development texts is the one that is trained; else their curves are drawn apart."""
 
     def __init__(
         self,

@@ -33,7 +33,7 @@ def export(
     }
     (folder / RECORD_FILE).write_text(json.dumps(record, indent=2, default=str) + "\n", encoding="utf-8")
     (folder / "README.md").write_text(_card(module, record), encoding="utf-8")
-    plot_history(module.history, folder / "learning_curve.png")
+    plot_history(module.history, folder / "learning_curve.png", module.one_loss)
 
 
 def _plain(config: dict[str, Any]) -> dict[str, Any]:
@@ -49,13 +49,14 @@ def _plain(config: dict[str, Any]) -> dict[str, Any]:
     return {name: config["trainer"][name] for name in kept}
 
 
-def plot_history(history: list[dict[str, float]], file: Path) -> None:
-    """Training loss, and loss and accuracy on the development texts, against steps."""
+def plot_history(history: list[dict[str, float]], file: Path, one_loss: bool) -> None:
+    """Training loss, and loss and accuracy on the development texts, against steps; ``one_loss``: both are the same."""
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.2), layout="constrained")
-    for name, axis in (("train_loss", left), ("dev_loss", left), ("dev_accuracy", right), ("dev_auroc", right)):
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(9, 3.2), sharex=True, layout="constrained")
+    measured = left if one_loss else right
+    for name, axis in (("train_loss", left), ("dev_loss", measured), ("dev_accuracy", right), ("dev_auroc", right)):
         points = [(point["step"], point[name]) for point in history if name in point]
         if points:
             axis.plot(

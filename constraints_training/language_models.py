@@ -86,6 +86,7 @@ class GenerativeTraining(LanguageModelTraining, ClassifyingTraining):
     """
 
     kind = "generative"
+    one_loss = False
 
     def __init__(
         self,
@@ -153,6 +154,7 @@ class FutureTraining(LanguageModelTraining, ClassifyingTraining):
     """A future discriminator (FUDGE): the label of the whole text, predicted after every token of it."""
 
     kind = "future"
+    one_loss = False
     tunings = ("lora", "full", "frozen")
 
     def build(self) -> None:
