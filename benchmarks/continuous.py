@@ -35,10 +35,9 @@ from mucola.constraints import parse_all
 from mucola.memory import Room
 from mucola.pool import Pool, Request, Stopped, Task
 from mucola.prompts import Prompt
-from mucola.proposals import FIRST_PROPOSALS, Proposals
+from mucola.proposals import FIRST_PROPOSALS, Passed, Proposals
 from mucola.sampler import Sample, Sampler
 from mucola.settings import Mode, Settings
-from mucola.verification import Check
 
 CONSTRAINTS = ['classifier("toxic", prompt=False) < 0.01']
 
@@ -98,7 +97,7 @@ class _FixedProposals(Proposals):
         super().add(tasks)
         self._batch += self._drawing[len(self._drawing) - len(tasks) :]
 
-    def step(self, room: Room) -> list[tuple[Task, Check | None]]:
+    def step(self, room: Room) -> list[tuple[Task, Passed | None]]:
         if self._drawing:
             self._draw([item for item in self._batch for _ in range(FIRST_PROPOSALS)], room)
         return self._take_done()

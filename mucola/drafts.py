@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from mucola.constraints.base import ruled_out
 from mucola.constraints.keywords import Keyword
 from mucola.language_model import LanguageModel, Written, nucleus_draw
 from mucola.pool import Request
@@ -43,16 +44,12 @@ def draft(language_model: LanguageModel, requests: Sequence[Request], uniforms: 
         Draft(_words(request), request.length, each[:, 1]) for request, each in zip(requests, uniforms, strict=True)
     ]
     free = torch.stack([each[:, 0] for each in uniforms]).to(language_model.device)
-    banned = [
-        (row, item.banned)
-        for row, request in enumerate(requests)
-        for item in request.constraints
-        if item.banned is not None
-    ]
+    banned = [ruled_out(request.constraints) for request in requests]
 
     def write(logits: Tensor, position: int) -> Tensor:
-        for row, ids in banned:
-            logits[row, ids] = -torch.inf
+        for row, ids in enumerate(banned):
+            if ids is not None:
+                logits[row, ids] = -torch.inf
         ended = torch.tensor([draft.ended for draft in drafts], device=logits.device)
         logits = logits.masked_fill(ended[:, None] & ~language_model.starts_word, -torch.inf)
         drawn = nucleus_draw(logits, free[:, position], NUCLEUS).tolist()

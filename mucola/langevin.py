@@ -17,7 +17,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mucola.constraints.base import Constraint
+from mucola.constraints.base import Constraint, ruled_out
 from mucola.lagrangian import Ascent, ascend, coefficients
 from mucola.language_model import LanguageModel
 from mucola.prompts import Prompt, Sequences
@@ -175,8 +175,8 @@ class Batch:
     @cached_property
     def banned(self) -> list[Tensor | None] | None:
         """Tokens that each chain's constraints rule out, or None if no chain has any."""
-        found = [[c.banned for c in chain.constraints if c.banned is not None] for chain in self.chains]
-        return [torch.cat(ids) if ids else None for ids in found] if any(found) else None
+        found = [ruled_out(chain.constraints) for chain in self.chains]
+        return found if any(ids is not None for ids in found) else None
 
     @cached_property
     def drawing(self) -> list[tuple[int, int]]:

@@ -207,24 +207,21 @@ class LanguageModel:
 
         ``write`` gets the logits of allowed tokens, (rows, vocabulary), and the position.
         """
-        order = sorted(range(len(prefixes)), key=lambda row: prefixes[row].tokens)
-        back = torch.tensor(order, device=self.device).argsort()
-        groups = _groups([prefixes[row] for row in order])
-        hidden = torch.stack([prefixes[row].hidden for row in order])
-        cache = DynamicCache()
+        reading = self.reading(prefixes)
         written: list[Tensor] = []
         nll = torch.zeros(len(prefixes), device=self.device)
         for position in range(length):
-            logits = self._logits(hidden[back])
-            total = logits.logsumexp(dim=1)
+            if written:
+                reading.read(written[-1])
+            logits = reading.logits()
             tokens = write(logits.masked_fill(~self.table.allowed, -torch.inf), position)
             written.append(tokens)
-            nll += total - logits.gather(1, tokens[:, None]).squeeze(1)
-            if position + 1 < length:
-                inputs = self.table.input_part(self.table.rows(tokens[order]))[:, None]
-                output = self._continue(inputs, groups, past_key_values=cache, use_cache=True)
-                hidden = output.last_hidden_state[:, -1].float()
+            nll += logits.logsumexp(dim=1) - logits.gather(1, tokens[:, None]).squeeze(1)
         return Written(torch.stack(written, dim=1), nll)
+
+    def reading(self, prefixes: Sequence[Prefix]) -> Reading:
+        """Follow texts while they are written, each after its prefix."""
+        return Reading(self, prefixes)
 
     def _logits(self, hidden: Tensor) -> Tensor:
         """(rows, hidden) to (rows, vocabulary)"""
@@ -248,6 +245,31 @@ class LanguageModel:
                 f"{self.name or type(self.model).__name__} computes its logits in a way that this sampler does not "
                 f"reproduce (NLL {found:.3f} against its own {expected:.3f}); GPT-2, Llama and GPT-NeoX types work."
             )
+
+
+class Reading:
+    """Texts that grow by a token at a time, a row each, as one language model sees them."""
+
+    def __init__(self, language_model: LanguageModel, prefixes: Sequence[Prefix]) -> None:
+        self._language_model = language_model
+        self._order = sorted(range(len(prefixes)), key=lambda row: prefixes[row].tokens)
+        self._back = torch.tensor(self._order, device=language_model.device).argsort()
+        self._groups = _groups([prefixes[row] for row in self._order])
+        self._cache = DynamicCache()
+        self._hidden = torch.stack([prefixes[row].hidden for row in self._order])
+
+    @torch.no_grad()
+    def read(self, tokens: Tensor) -> None:
+        """Every text goes on with its token: (rows,)."""
+        model = self._language_model
+        inputs = model.table.input_part(model.table.rows(tokens[self._order]))[:, None]
+        output = model._continue(inputs, self._groups, past_key_values=self._cache, use_cache=True)
+        self._hidden = output.last_hidden_state[:, -1].float()
+
+    @torch.no_grad()
+    def logits(self) -> Tensor:
+        """Of what may come next: (rows, vocabulary)."""
+        return self._language_model._logits(self._hidden[self._back])
 
 
 class _VocabularyLogSumExp(torch.autograd.Function):
@@ -295,15 +317,42 @@ def _groups(prefixes: Sequence[Prefix]) -> list[tuple[Prefix, int]]:
     return groups
 
 
-def nucleus_draw(logits: Tensor, uniforms: Tensor, nucleus: float, head: int = 4096) -> Tensor:
+HEAD = 4096
+"""Of the vocabulary: the likeliest tokens, which nearly always hold the nucleus; only they are put in order."""
+
+
+class Nucleus(NamedTuple):
+    """The shortest head of the vocabulary whose mass reaches a given one; it always has one token."""
+
+    probabilities: Tensor
+    """Of the likeliest tokens, in order: (rows, head)."""
+    tokens: Tensor
+    """Their ids."""
+    cumulative: Tensor
+    size: Tensor
+    """How many of them are in the nucleus, less one: (rows, 1)."""
+
+    @classmethod
+    def of(cls, logits: Tensor, mass: float, head: int = HEAD) -> Nucleus:
+        """Of (rows, vocabulary); one that reaches beyond the ``head`` ends there."""
+        probabilities, tokens = logits.softmax(dim=1).topk(min(head, logits.shape[1]), dim=1)
+        cumulative = probabilities.cumsum(dim=1)
+        size = (cumulative < mass).sum(dim=1, keepdim=True).clamp(max=tokens.shape[1] - 1)
+        return cls(probabilities, tokens, cumulative, size)
+
+    @property
+    def log_probabilities(self) -> Tensor:
+        """Of the tokens within it alone, -inf of the others: (rows, head)."""
+        outside = torch.arange(self.tokens.shape[1], device=self.tokens.device) > self.size
+        return self.probabilities.log().masked_fill(outside, -torch.inf).log_softmax(dim=1)
+
+
+def nucleus_draw(logits: Tensor, uniforms: Tensor, nucleus: float, head: int = HEAD) -> Tensor:
     """One token a row by inverting the cumulative distribution of the nucleus at ``uniforms``.
 
     Only the ``head`` of the vocabulary is put in order, the rest where a nucleus reaches beyond it.
     """
-    probabilities, tokens = logits.softmax(dim=1).topk(min(head, logits.shape[1]), dim=1)
-    cumulative = probabilities.cumsum(dim=1)
-    # The nucleus is the shortest head whose mass reaches `nucleus`; it always has one token.
-    size = (cumulative < nucleus).sum(dim=1, keepdim=True).clamp(max=tokens.shape[1] - 1)
+    probabilities, tokens, cumulative, size = Nucleus.of(logits, nucleus, head)
     target = uniforms[:, None] * cumulative.gather(1, size)
     chosen = (cumulative <= target).sum(dim=1, keepdim=True).clamp(max=size)
     drawn = tokens.gather(1, chosen).squeeze(1)

@@ -1,21 +1,24 @@
-"""Nucleus samples of the LM: proposals that may satisfy the constraints by themselves, starts, and fallbacks.
+"""Proposals: texts that may satisfy the constraints by themselves, where chains start, and fallbacks.
 
-A proposal that satisfies every constraint is an exact sample of the constrained (nucleus-truncated) LM,
-for it was drawn from the LM and kept only for satisfying them. Each task draws from a stream of its own
-and takes the first proposal that passes, so neither the batch nor the other tasks change what it gets.
+A nucleus sample of the LM that satisfies every constraint is an exact sample of the constrained (nucleus-truncated)
+LM, for it was drawn from the LM and kept only for satisfying them. Where that is too rare, and a constraint can lead
+the writing, drafts are written; they are no exact samples. Each task draws from a stream of its own, so neither the
+batch nor the other tasks change what it gets.
 """
 
 from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
 from mucola.drafts import DRAFTS, draft, wants_words
+from mucola.guided import STRENGTHS, guided_draft, wants_guiding
 from mucola.language_model import LanguageModel, Written
 from mucola.memory import Room
 from mucola.pool import Request, Task
@@ -34,58 +37,101 @@ def draw(
     )
 
 
-def draw_drafts(language_model: LanguageModel, requests: Sequence[Request], uniforms: Sequence[Tensor]) -> list[Check]:
-    """One draft for each request, checked."""
-    return _checked(language_model, requests, draft(language_model, requests, uniforms))
-
-
 def _checked(language_model: LanguageModel, requests: Sequence[Request], written: Written) -> list[Check]:
     prompts, constraints = [item.prompt for item in requests], [item.constraints for item in requests]
     return check(language_model, prompts, constraints, written.tokens, written.nll)
 
 
-def budget(request: Request, settings: Settings) -> int:
-    """How many proposals a request is worth: as many as the settings allow, for a chain costs more than that.
+class Stage(NamedTuple):
+    """One way in which a task draws, and how many proposals it is worth."""
 
-    But one, to start the chain from, when a constraint says that a plain sample as good as never satisfies it.
+    way: Literal["plain", "words", "guided"]
+    most: int
+
+
+PLAIN_BEFORE_GUIDED = 96
+"""What a round of guided drafts costs, in plain samples: so at most twice what was needed is spent."""
+GUIDED_ROUNDS = 3
+"""Together about what a chain costs; one is drawn at a time, for where anything passes, some of the first do."""
+
+
+def stages(request: Request, settings: Settings) -> list[Stage]:
+    """How a request draws until something passes: as long as the settings allow, for a chain costs more than that.
+
+    But once, to start the chain from, when a constraint says that a plain sample as good as never satisfies it.
     """
     if wants_words(request):
-        return DRAFTS
+        return [Stage("words", DRAFTS)]
     chance = math.prod(item.chance for item in request.constraints)
-    return settings.proposals if chance * settings.proposals >= 1 else 1
+    plain = settings.proposals if chance * settings.proposals >= 1 else 1
+    if wants_guiding(request) and settings.proposals > PLAIN_BEFORE_GUIDED:
+        guided = [Stage("guided", len(STRENGTHS))] * GUIDED_ROUNDS
+        return [Stage("plain", min(plain, PLAIN_BEFORE_GUIDED)), *guided]
+    return [Stage("plain", plain)]
 
 
 FIRST_PROPOSALS = 4
 """A few rows take hardly longer than one."""
 
 
-@dataclass
+class Passed(NamedTuple):
+    """A proposal that satisfies everything."""
+
+    found: Check
+    source: str
+
+
+@dataclass(eq=False)
 class _Drawing:
     task: Task
     stream: torch.Generator
-    left: int
+    stages: list[Stage]
     drawn: int = 0
-    passed: Check | None = None
+    """In this stage."""
+    drafts: list[tuple[float, Check]] = field(default_factory=list)
+    """Those of this stage that satisfy everything, each with its merit."""
+    passed: Passed | None = None
 
     @property
-    def kind(self) -> tuple[bool, int]:
+    def left(self) -> int:
+        return self.stages[0].most - self.drawn
+
+    @property
+    def kind(self) -> tuple[str, int, tuple[Hashable, ...]]:
         """Those of one kind are drawn together."""
-        return wants_words(self.task.request), self.task.request.length
+        way, request = self.stages[0].way, self.task.request
+        guides = [id(item) for item in request.constraints if item.guides] if way == "guided" else []
+        return way, request.length, tuple(guides)
 
     def next(self, share: int) -> int:
         """How many to draw now: all drafts, for they are all needed; else as many as before, within a ``share``."""
-        request = self.task.request
-        if wants_words(request):
+        if self.stages[0].way != "plain":
             return self.left
-        first = FIRST_PROPOSALS if request.constraints else 1
+        first = FIRST_PROPOSALS if self.task.request.constraints else 1
         return min(max(first, self.drawn), share, self.left)
+
+    def take(self, found: Check, merit: float | None) -> None:
+        """Take note of a proposal. A plain one that passes is exact, so the first is kept; of drafts the best."""
+        self.drawn += 1
+        if self.passed is not None:
+            return
+        _keep(self.task, found)
+        if found.verified and merit is None:
+            self.passed = Passed(found, "ancestral")
+        elif found.verified and merit is not None:
+            self.drafts.append((merit, found))
+        if self.left == 0 and self.drafts:
+            self.passed = Passed(max(self.drafts, key=lambda item: item[0])[1], "draft")
+
+    def done(self) -> bool:
+        """Whether something passed or there is nothing left to try; else the next stage begins where one is over."""
+        if self.passed is None and self.left == 0 and len(self.stages) > 1:
+            self.stages, self.drawn = self.stages[1:], 0
+        return self.passed is not None or self.left == 0
 
 
 class Proposals:
-    """Tasks that draw until a proposal passes or they have drawn enough; each leaves at once and makes room.
-
-    Where there are keywords the proposals are drafts. They are no exact samples of the LM, and the best one is taken.
-    """
+    """Tasks that draw until a proposal passes or they have drawn enough; each leaves at once and makes room."""
 
     def __init__(self, language_model: LanguageModel, settings: Settings, seed: int) -> None:
         self.language_model = language_model
@@ -101,9 +147,9 @@ class Proposals:
         for task in tasks:
             task.start = None
             names = (task.request.prompt.id, task.request.sample, "proposal", task.restarts)
-            self._drawing.append(_Drawing(task, stream(self.seed, *names), budget(task.request, self.settings)))
+            self._drawing.append(_Drawing(task, stream(self.seed, *names), stages(task.request, self.settings)))
 
-    def step(self, room: Room) -> list[tuple[Task, Check | None]]:
+    def step(self, room: Room) -> list[tuple[Task, Passed | None]]:
         """Draw as many proposals as there is room for; the tasks that are done, each with what passed, if any did.
 
         The best of a task's proposals is where its chain starts.
@@ -112,31 +158,49 @@ class Proposals:
             return []
         share = max(1, room.size // len(self))
         rows = [item for item in self._drawing for _ in range(item.next(share))][: room.size]
-        for words, length in sorted({item.kind for item in rows}):
-            self._draw([item for item in rows if item.kind == (words, length)], room)
+        for kind in dict.fromkeys(item.kind for item in rows):
+            self._draw([item for item in rows if item.kind == kind], room)
         return self._take_done()
 
-    def _take_done(self) -> list[tuple[Task, Check | None]]:
-        done = [item for item in self._drawing if item.passed or item.left == 0]
-        self._drawing = [item for item in self._drawing if not item.passed and item.left > 0]
+    def _take_done(self) -> list[tuple[Task, Passed | None]]:
+        done = [item for item in self._drawing if item.done()]
+        self._drawing = [item for item in self._drawing if item not in done]
         return [(item.task, item.passed) for item in done]
 
     def _draw(self, rows: Sequence[_Drawing], room: Room) -> None:
-        words, length = rows[0].kind
-        uniforms = [torch.rand((length, 2) if words else (length,), generator=item.stream) for item in rows]
-        requests = [item.task.request for item in rows]
         before = time.perf_counter()
-        drawn = draw_in(room, self.language_model, requests, uniforms, None if words else self.settings.nucleus)
+        way, length, _ = rows[0].kind
+        shape = (length,) if way == "plain" else (length, 2)
+        requests = [item.task.request for item in rows]
+        uniforms = [torch.rand(shape, generator=item.stream) for item in rows]
+        numbers = [item.drawn + sum(other is item for other in rows[:row]) for row, item in enumerate(rows)]
+
+        def work(part: range) -> list[tuple[Check, float | None]]:
+            these = slice(part.start, part.stop)
+            return self._write(way, requests[these], uniforms[these], numbers[these])
+
+        proposals = [proposal for part in room.parts(len(rows), work) for proposal in part]
         share = (time.perf_counter() - before) / len(rows)
-        for item, found in zip(rows, drawn, strict=True):
-            item.left -= 1
-            item.drawn += 1
+        for item, (found, merit) in zip(rows, proposals, strict=True):
             item.task.seconds += share
-            if item.passed is None:
-                _keep(item.task, found)
-                # A plain sample that passes is exact, so the first one is taken; of drafts the best.
-                candidate = found if not words else item.task.start if item.left == 0 else None
-                item.passed = candidate if candidate and candidate.verified else None
+            item.take(found, merit)
+
+    def _write(
+        self, way: str, requests: Sequence[Request], uniforms: Sequence[Tensor], numbers: Sequence[int]
+    ) -> list[tuple[Check, float | None]]:
+        """Proposals, each with its merit among drafts, of which the best is kept; ``numbers`` count a task's own."""
+        if way == "plain":
+            return [(found, None) for found in draw(self.language_model, requests, uniforms, self.settings.nucleus)]
+        if way == "words":
+            written = draft(self.language_model, requests, uniforms)
+            merits = -written.nll
+        else:
+            # The greatest sum of a log weight and Gumbel noise is a draw in proportion to the weights.
+            strengths = [STRENGTHS[number] for number in numbers]
+            tokens, once = [each[:, 0] for each in uniforms], torch.stack([each[0, 1] for each in uniforms])
+            written, weights = guided_draft(self.language_model, requests, tokens, strengths, self.settings.nucleus)
+            merits = weights.cpu() - (-once.log()).log()
+        return list(zip(_checked(self.language_model, requests, written), merits.tolist(), strict=True))
 
 
 def draw_in(
@@ -144,14 +208,12 @@ def draw_in(
     language_model: LanguageModel,
     requests: Sequence[Request],
     uniforms: Sequence[Tensor],
-    nucleus: float | None,
+    nucleus: float,
 ) -> list[Check]:
-    """Nucleus samples, or drafts, as many at once as there is room for."""
+    """Nucleus samples, as many at once as there is room for."""
 
     def work(rows: range) -> list[Check]:
         part = slice(rows.start, rows.stop)
-        if nucleus is None:
-            return draw_drafts(language_model, requests[part], uniforms[part])
         return draw(language_model, requests[part], uniforms[part], nucleus)
 
     return [found for part in room.parts(len(requests), work) for found in part]

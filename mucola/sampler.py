@@ -16,7 +16,6 @@ from torch import Tensor
 
 from mucola import calibration
 from mucola.constraints import Constraint, parse_all
-from mucola.drafts import wants_words
 from mucola.errors import MucolaError
 from mucola.generations import Generation
 from mucola.language_model import LanguageModel
@@ -98,7 +97,7 @@ class Sampler:
                     if passed is None:
                         ready.append(task)
                     else:
-                        yield self._finish(task, passed, "draft" if wants_words(task.request) else "ancestral", seed)
+                        yield self._finish(task, *passed, seed)
             if ready:
                 self._start(ready, pools, seed, trace, room)
             if proposals and sum(len(pool) for pool in pools.values()) < room.size:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
-from typing import ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from mucola.errors import MucolaError
 from mucola.language_model import LanguageModel
-from mucola.prompts import Sequences
+from mucola.prompts import Prompt, Sequences
 
 
 class Evaluation(NamedTuple):
@@ -24,6 +24,16 @@ class Evaluation(NamedTuple):
     """(rows,), bool"""
     gradients: Tensor
     """(rows, length, dim): of the values with respect to the embeddings, 0 where it was not wanted."""
+
+
+class Guide(Protocol):
+    """Says of texts that are being written, a row each, where to go on if they shall satisfy a constraint."""
+
+    def advice(self) -> Tensor:
+        """How much each next token helps, but for a constant a row: (rows, vocabulary)."""
+
+    def read(self, tokens: Tensor) -> None:
+        """Every text goes on with its token: (rows,)."""
 
 
 class Constraint(ABC):
@@ -42,6 +52,8 @@ class Constraint(ABC):
     """Whether the gradient depends on a random draw, so that it must be taken anew at every step."""
     chance: ClassVar[float] = 0.5
     """A guess, before any sample is seen, of how many plain samples of the LM satisfy it."""
+    guides: ClassVar[bool] = False
+    """Whether it can say of every next token how much it helps, so that drafts can be led by it."""
     banned: Tensor | None = None
     """Ids of tokens that no satisfying text can hold: chains never step on them."""
 
@@ -59,6 +71,10 @@ class Constraint(ABC):
     def place(self, tokens: Sequence[int]) -> range | None:
         """Where in ``tokens`` the constraint is fulfilled, if it is so at one place: where a keyword stands."""
         return None
+
+    def guide(self, prompts: Sequence[Prompt]) -> Guide:
+        """What leads the writing of texts after these prompts, if the constraint ``guides``."""
+        raise NotImplementedError(f"{type(self).__name__} does not guide.")
 
     def batch_key(self) -> Hashable:
         """Constraints with equal keys are evaluated together, by ``evaluate_together`` of their class."""
@@ -107,3 +123,9 @@ def value_and_gradient(constraint: Constraint, sequences: Sequences) -> tuple[Te
             )
         (gradient,) = torch.autograd.grad(values.sum(), embeddings)
     return values.detach(), gradient
+
+
+def ruled_out(constraints: Sequence[Constraint]) -> Tensor | None:
+    """Ids of the tokens that no text under these constraints can hold, if there are any."""
+    found = [item.banned for item in constraints if item.banned is not None]
+    return torch.cat(found) if found else None

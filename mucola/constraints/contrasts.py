@@ -6,13 +6,7 @@ By Bayes' rule over the two, that is p(label | x, y) >= t. In the paper t is 1/2
 made; ``prompt(...) > 0.9`` asks for more. The two models are the base LM after two verbalisers (no training), one
 class-conditional LM after two label words (GeDi), or two LMs of one class each (DExperts).
 
-The odds of two language models are rarely even where a text has neither attribute: one prompt tilts them one way, the
-next prompt the other way. A ``relative`` constraint therefore compares with what the base LM writes there by itself,
-
-    f = ( log p(y | x, other) - log p(y | x, label) + r(x) |y| + log t / (1 - t) ) / |y|   <=  0,
-
-where r(x) is the mean of log p(y | x, label) - log p(y | x, other) over its plain samples, a token: Bayes' rule with
-the prior odds that make them neutral on average. The paper has no such thing.
+Token by token they say how much each way to go on adds to the odds, so they can lead the writing of drafts too.
 """
 
 from __future__ import annotations
@@ -20,21 +14,18 @@ from __future__ import annotations
 import copy
 import math
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
+from mucola.attention import Prefix
 from mucola.attribute_models import AdaptedLM, load_attribute_model
-from mucola.constraints.base import Constraint
+from mucola.constraints.base import Constraint, Guide
 from mucola.errors import MucolaError
-from mucola.language_model import LanguageModel
+from mucola.language_model import LanguageModel, Reading
 from mucola.names import unknown
 from mucola.prompts import Prompt, Sequences
-from mucola.randomness import stream
-
-PLAIN_SAMPLES, PLAIN_LENGTH, PLAIN_NUCLEUS = 32, 20, 0.96
-"""Of the base LM's own texts that a relative constraint compares with."""
 
 
 @dataclass(frozen=True)
@@ -48,11 +39,15 @@ class Side:
 
     def nll(self, sequences: Sequences) -> Tensor:
         """-log p(y | x, condition) of each row."""
-        prefixes = [self.language_model.prefix(self._before(prompt)) for prompt in sequences.prompts]
-        return self.language_model.nll(sequences.embeddings, sequences.tokens, prefixes)
+        return self.language_model.nll(sequences.embeddings, sequences.tokens, self._prefixes(sequences.prompts))
 
-    def _before(self, prompt: Prompt) -> tuple[int, ...]:
-        return (*self.condition, *prompt.tokens) if prompt.text else self.condition
+    def reading(self, prompts: Sequence[Prompt]) -> Reading:
+        """Follow texts after these prompts while they are written."""
+        return self.language_model.reading(self._prefixes(prompts))
+
+    def _prefixes(self, prompts: Sequence[Prompt]) -> list[Prefix]:
+        before = [(*self.condition, *prompt.tokens) if prompt.text else self.condition for prompt in prompts]
+        return [self.language_model.prefix(tokens) for tokens in before]
 
     def prompt_nll(self, prompt: Prompt) -> float:
         """-log p(x | condition)"""
@@ -65,11 +60,12 @@ class Side:
 class Contrast(Constraint):
     """The text is likelier under ``label`` than under ``other``; with ``> t``, ``label`` has a probability of t."""
 
-    def __init__(self, name: str, relative: bool) -> None:
-        self.name = f"{name[:-1]}, relative=True)" if relative else name
+    guides = True
+
+    def __init__(self, name: str) -> None:
+        self.name = name
         self.threshold = 0.0
         self.log_odds = 0.0
-        self.relative = relative
 
     def __gt__(self, probability: float) -> Contrast:
         if not 0 < probability < 1:
@@ -87,36 +83,32 @@ class Contrast(Constraint):
 
     def prepare(self, language_model: LanguageModel) -> None:
         self.label, self.other = self.sides(language_model)
-        self.language_model = language_model
-        self._tilts: dict[Prompt, float] = {}
 
     def value(self, sequences: Sequences) -> Tensor:
-        length = sequences.tokens.shape[1]
+        before = [self.label.prompt_nll(prompt) - self.other.prompt_nll(prompt) for prompt in sequences.prompts]
         difference = self.label.nll(sequences) - self.other.nll(sequences)
-        if self.relative:
-            before = [self.tilt(prompt) * length for prompt in sequences.prompts]
-            lengths = [length] * len(sequences)
-        else:
-            before = [self.label.prompt_nll(prompt) - self.other.prompt_nll(prompt) for prompt in sequences.prompts]
-            lengths = [len(prompt.tokens) * bool(prompt.text) + length for prompt in sequences.prompts]
+        lengths = [len(prompt.tokens) * bool(prompt.text) + sequences.tokens.shape[1] for prompt in sequences.prompts]
         return (difference + difference.new_tensor(before) + self.log_odds) / difference.new_tensor(lengths)
 
-    def tilt(self, prompt: Prompt) -> float:
-        """r(x): log-odds of the label in a token of what the base LM writes after the prompt by itself."""
-        if prompt not in self._tilts:
-            uniforms = torch.rand(PLAIN_SAMPLES, PLAIN_LENGTH, generator=stream(0, prompt.id, "tilt"))
-            prefixes = [self.language_model.prefix(prompt.tokens)] * PLAIN_SAMPLES
-            tokens = self.language_model.continuations(prefixes, uniforms, PLAIN_NUCLEUS).tokens
-            plain = Sequences.of(self.language_model, [prompt] * PLAIN_SAMPLES, tokens)
-            with torch.no_grad():
-                odds = self.other.nll(plain) - self.label.nll(plain)
-            self._tilts[prompt] = odds.mean().item() / PLAIN_LENGTH
-        return self._tilts[prompt]
+    def guide(self, prompts: Sequence[Prompt]) -> Guide:
+        return _Lead(self.label.reading(prompts), self.other.reading(prompts))
+
+
+class _Lead:
+    def __init__(self, label: Reading, other: Reading) -> None:
+        self.label, self.other = label, other
+
+    def advice(self) -> Tensor:
+        return self.label.logits() - self.other.logits()
+
+    def read(self, tokens: Tensor) -> None:
+        self.label.read(tokens)
+        self.other.read(tokens)
 
 
 class _Verbalised(Contrast):
-    def __init__(self, label: str, other: str, relative: bool) -> None:
-        super().__init__(f'prompt("{label}", "{other}")', relative)
+    def __init__(self, label: str, other: str) -> None:
+        super().__init__(f'prompt("{label}", "{other}")')
         self.texts = (label, other)
 
     def sides(self, language_model: LanguageModel) -> tuple[Side, Side]:
@@ -125,8 +117,8 @@ class _Verbalised(Contrast):
 
 
 class _Generative(Contrast):
-    def __init__(self, model: str, label: str, other: str | None, relative: bool) -> None:
-        super().__init__(f'generative("{model}", "{label}")', relative)
+    def __init__(self, model: str, label: str, other: str | None) -> None:
+        super().__init__(f'generative("{model}", "{label}")')
         self.model, self.labels = model, (label, other)
 
     def sides(self, language_model: LanguageModel) -> tuple[Side, Side]:
@@ -146,8 +138,8 @@ class _Generative(Contrast):
 
 
 class _TwoModels(Contrast):
-    def __init__(self, label: str, other: str, relative: bool) -> None:
-        super().__init__(f'contrast("{label}", "{other}")', relative)
+    def __init__(self, label: str, other: str) -> None:
+        super().__init__(f'contrast("{label}", "{other}")')
         self.models = (label, other)
 
     def sides(self, language_model: LanguageModel) -> tuple[Side, Side]:
@@ -162,16 +154,16 @@ def _load(name: str, kind: str, language_model: LanguageModel) -> AdaptedLM:
     return loaded
 
 
-def prompt(label: str, other: str, *, relative: bool = False) -> Contrast:
+def prompt(label: str, other: str) -> Contrast:
     """Likelier after the words ``label`` ("This is amazing") than after ``other`` ("This is terrible")."""
-    return _Verbalised(label, other, relative)
+    return _Verbalised(label, other)
 
 
-def generative(model: str, label: str, other: str | None = None, *, relative: bool = False) -> Contrast:
+def generative(model: str, label: str, other: str | None = None) -> Contrast:
     """Likelier as ``label`` than as ``other`` under one class-conditional LM (GeDi)."""
-    return _Generative(model, label, other, relative)
+    return _Generative(model, label, other)
 
 
-def contrast(label: str, other: str, *, relative: bool = False) -> Contrast:
+def contrast(label: str, other: str) -> Contrast:
     """Likelier under the LM ``label`` than under the LM ``other`` (DExperts' expert and anti-expert)."""
-    return _TwoModels(label, other, relative)
+    return _TwoModels(label, other)

@@ -5,7 +5,7 @@ keyword("beach")                    keyword("run", "runs", "ran")
 exclude("war", "\\n")                no_repetition(3)
 prompt("This is amazing", "This is terrible")
 generative("path/to/gedi", "positive") > 0.9
-contrast("path/to/positive-lm", "path/to/negative-lm", relative=True) > 0.9
+contrast("path/to/positive-lm", "path/to/negative-lm") > 0.999
 """
 
 from __future__ import annotations

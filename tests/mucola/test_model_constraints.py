@@ -125,24 +125,6 @@ def test_adapted_language_models(plain_lm: LanguageModel, tokenizer: PreTrainedT
         contrast(gedi, bad).prepare(plain_lm)
 
 
-def test_relative_odds_are_even_for_what_the_language_model_writes(plain_lm: LanguageModel) -> None:
-    plain, relative = prompt("a dog", "a beach"), prompt("a dog", "a beach", relative=True)
-    opposite = prompt("a beach", "a dog", relative=True)
-    check_constraint(relative > 0.9, plain_lm)
-    means = {}
-    for constraint in (plain, relative, opposite):
-        constraint.prepare(plain_lm)
-        for text in ("The dog", "The book is at the beach"):
-            given = Prompt.of(text, plain_lm)
-            uniforms = torch.rand(200, 20, generator=torch.Generator().manual_seed(1))
-            tokens = plain_lm.continuations([plain_lm.prefix(given.tokens)] * 200, uniforms, 0.96).tokens
-            means[constraint, text] = constraint.value(Sequences.of(plain_lm, [given] * 200, tokens)).mean().item()
-    for text in ("The dog", "The book is at the beach"):
-        assert abs(means[plain, text]) > 0.05, "the two models do differ"
-        assert abs(means[relative, text]) < 0.2 * abs(means[plain, text])
-        assert means[opposite, text] == pytest.approx(-means[relative, text], abs=1e-5)
-
-
 @pytest.mark.real
 def test_on_a_real_model() -> None:
     """Energy, shipped classifier, sampling and texts on SmolLM2-135M."""
