@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 SOURCES = {
     "ancestral": ("plain sample that already satisfies everything", "green"),
-    "draft": ("written by the language model around the keywords", "blue"),
+    "draft": ("written by the language model, led by the constraints", "blue"),
     "langevin": ("made by the Langevin chain", "cyan"),
     "fallback": ("no satisfying text was found: a plain sample", "yellow"),
 }
