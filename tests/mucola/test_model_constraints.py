@@ -125,6 +125,28 @@ def test_adapted_language_models(plain_lm: LanguageModel, tokenizer: PreTrainedT
         contrast(gedi, bad).prepare(plain_lm)
 
 
+def test_the_advice_of_a_pair_adds_up_to_its_value(
+    plain_lm: LanguageModel, tokenizer: PreTrainedTokenizerFast, tmp_path: Path
+) -> None:
+    print_ = plain_lm.table.fingerprint
+    gedi = save_adapter(tmp_path / "gedi", tokenizer, print_, "generative", 1)
+    good, bad = (save_adapter(tmp_path / str(n), tokenizer, print_, "class_lm", n) for n in (2, 3))
+    for constraint in (generative(gedi, "positive"), contrast(good, bad) > 0.9, prompt("a dog", "a beach")):
+        constraint.prepare(plain_lm)
+        for text in ("The dog", ""):
+            given = Prompt.of(text, plain_lm)
+            sequences = Sequences.of(plain_lm, [given] * 3, random_tokens(plain_lm, 3, 5))
+            guide, odds = constraint.guide(sequences.prompts), torch.zeros(3)
+            for tokens in sequences.tokens.T[:, :, None]:
+                label, other = guide.label.logits(), guide.other.logits()  # type: ignore[attr-defined]
+                assert torch.equal(guide.advice(), label - other)
+                odds += (label.log_softmax(1) - other.log_softmax(1)).gather(1, tokens).squeeze(1)
+                guide.read(tokens.squeeze(1))
+            odds += constraint.other.prompt_nll(given) - constraint.label.prompt_nll(given)
+            length = 5 + len(given.tokens) * bool(text)
+            assert torch.allclose(constraint.value(sequences), (constraint.log_odds - odds) / length, atol=1e-4)
+
+
 @pytest.mark.real
 def test_on_a_real_model() -> None:
     """Energy, shipped classifier, sampling and texts on SmolLM2-135M."""
