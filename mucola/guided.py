@@ -23,8 +23,8 @@ from mucola.constraints.base import ruled_out
 from mucola.language_model import LanguageModel, Nucleus, Written
 from mucola.pool import Request
 
-STRENGTHS = tuple(step / 8 for step in range(1, 33))
-"""Of the drafts for one sample: from an eighth of what the advice says to four times that."""
+STRONGEST = 4.0
+"""At first drafts are led by up to four times what the advice says."""
 NEVER = -1e4
 """Advice against a token that no satisfying text can hold."""
 
@@ -38,15 +38,16 @@ def guided_draft(
     language_model: LanguageModel,
     requests: Sequence[Request],
     uniforms: Sequence[Tensor],
-    strengths: Sequence[float],
+    strengths: Tensor,
     nucleus: float,
 ) -> tuple[Written, Tensor]:
     """One draft for each request, and their log weights: (rows,).
 
-    The requests have one length and the same constraints that guide; ``uniforms`` are (length,) each.
+    The requests have one length and the same constraints that guide; ``uniforms`` are (length,) each, ``strengths``
+    (rows,).
     """
     drawn = torch.stack(list(uniforms)).to(language_model.device)
-    strength = drawn.new_tensor(strengths)[:, None]
+    strength = strengths.to(language_model.device)[:, None]
     prompts = [request.prompt for request in requests]
     guides = [item.guide(prompts) for item in requests[0].constraints if item.guides]
     banned = [ruled_out(request.constraints) for request in requests]

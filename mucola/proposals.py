@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from mucola.drafts import DRAFTS, draft, wants_words
-from mucola.guided import STRENGTHS, guided_draft, wants_guiding
+from mucola.guided import STRONGEST, guided_draft, wants_guiding
 from mucola.language_model import LanguageModel, Written
 from mucola.memory import Room
 from mucola.pool import Request, Task
@@ -47,12 +47,15 @@ class Stage(NamedTuple):
 
     way: Literal["plain", "words", "guided"]
     most: int
+    strongest: float = 0.0
+    """Up to which strength drafts are guided."""
 
 
+GUIDED_DRAFTS = 32
 PLAIN_BEFORE_GUIDED = 96
 """What a round of guided drafts costs, in plain samples: so at most twice what was needed is spent."""
 GUIDED_ROUNDS = 3
-"""Together about what a chain costs; one is drawn at a time, for where anything passes, some of the first do."""
+"""Together about what a chain costs. Each leads twice as strongly as the one before, which was not enough."""
 
 
 def stages(request: Request, settings: Settings) -> list[Stage]:
@@ -65,7 +68,7 @@ def stages(request: Request, settings: Settings) -> list[Stage]:
     chance = math.prod(item.chance for item in request.constraints)
     plain = settings.proposals if chance * settings.proposals >= 1 else 1
     if wants_guiding(request) and settings.proposals > PLAIN_BEFORE_GUIDED:
-        guided = [Stage("guided", len(STRENGTHS))] * GUIDED_ROUNDS
+        guided = [Stage("guided", GUIDED_DRAFTS, STRONGEST * 2**before) for before in range(GUIDED_ROUNDS)]
         return [Stage("plain", min(plain, PLAIN_BEFORE_GUIDED)), *guided]
     return [Stage("plain", plain)]
 
@@ -170,14 +173,14 @@ class Proposals:
     def _draw(self, rows: Sequence[_Drawing], room: Room) -> None:
         before = time.perf_counter()
         way, length, _ = rows[0].kind
-        shape = (length,) if way == "plain" else (length, 2)
+        shape = {"plain": (length,), "words": (length, 2), "guided": (length + 2,)}[way]
         requests = [item.task.request for item in rows]
         uniforms = [torch.rand(shape, generator=item.stream) for item in rows]
-        numbers = [item.drawn + sum(other is item for other in rows[:row]) for row, item in enumerate(rows)]
+        strongest = [item.stages[0].strongest for item in rows]
 
         def work(part: range) -> list[tuple[Check, float | None]]:
             these = slice(part.start, part.stop)
-            return self._write(way, requests[these], uniforms[these], numbers[these])
+            return self._write(way, requests[these], uniforms[these], strongest[these])
 
         proposals = [proposal for part in room.parts(len(rows), work) for proposal in part]
         share = (time.perf_counter() - before) / len(rows)
@@ -186,19 +189,19 @@ class Proposals:
             item.take(found, merit)
 
     def _write(
-        self, way: str, requests: Sequence[Request], uniforms: Sequence[Tensor], numbers: Sequence[int]
+        self, way: str, requests: Sequence[Request], uniforms: Sequence[Tensor], strongest: Sequence[float]
     ) -> list[tuple[Check, float | None]]:
-        """Proposals, each with its merit among drafts, of which the best is kept; ``numbers`` count a task's own."""
+        """Proposals, each with its merit among drafts, of which the best is kept."""
         if way == "plain":
             return [(found, None) for found in draw(self.language_model, requests, uniforms, self.settings.nucleus)]
         if way == "words":
             written = draft(self.language_model, requests, uniforms)
             merits = -written.nll
         else:
-            # The greatest sum of a log weight and Gumbel noise is a draw in proportion to the weights.
-            strengths = [STRENGTHS[number] for number in numbers]
-            tokens, once = [each[:, 0] for each in uniforms], torch.stack([each[0, 1] for each in uniforms])
+            tokens, (share, once) = [each[:-2] for each in uniforms], torch.stack([each[-2:] for each in uniforms]).T
+            strengths = share * torch.tensor(strongest)
             written, weights = guided_draft(self.language_model, requests, tokens, strengths, self.settings.nucleus)
+            # The greatest sum of a log weight and Gumbel noise is a draw in proportion to the weights.
             merits = weights.cpu() - (-once.log()).log()
         return list(zip(_checked(self.language_model, requests, written), merits.tolist(), strict=True))
 

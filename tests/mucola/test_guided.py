@@ -52,7 +52,7 @@ def everything(lm: LanguageModel) -> Sequences:
 
 def drafts(lm: LanguageModel, requests: Sequence[Request], strength: float, nucleus: float = 1.0) -> tuple[Tensor, ...]:
     uniforms = torch.rand(len(requests), exact.LENGTH, generator=torch.Generator().manual_seed(0))
-    written, weights = guided_draft(lm, requests, list(uniforms), [strength] * len(requests), nucleus)
+    written, weights = guided_draft(lm, requests, list(uniforms), torch.full((len(requests),), strength), nucleus)
     return written.tokens, written.nll, weights
 
 
@@ -101,10 +101,10 @@ def test_a_draft_does_not_depend_on_its_batch() -> None:
     other = Request(Prompt("w4", (4,), "q"), exact.LENGTH, request(lm, pair()).constraints)
     requests = [request(lm, *other.constraints), other, request(lm, *other.constraints)]
     uniforms = list(torch.rand(3, exact.LENGTH, generator=torch.Generator().manual_seed(1)))
-    strengths = [0.5, 1.0, 2.0]
+    strengths = torch.tensor([0.5, 1.0, 2.0])
     together, weights = guided_draft(lm, requests, uniforms, strengths, 0.9)
     for row in range(3):
-        alone, weight = guided_draft(lm, [requests[row]], [uniforms[row]], [strengths[row]], 0.9)
+        alone, weight = guided_draft(lm, [requests[row]], [uniforms[row]], strengths[row : row + 1], 0.9)
         assert alone.tokens[0].tolist() == together.tokens[row].tolist()
         assert weight.item() == pytest.approx(weights[row].item(), abs=1e-4)
 
