@@ -23,8 +23,8 @@ from mucola.constraints.base import ruled_out
 from mucola.language_model import LanguageModel, Nucleus, Written
 from mucola.pool import Request
 
-STRONGEST = 4.0
-"""At first drafts are led by up to four times what the advice says."""
+STRONGEST = 2.0
+"""At first drafts are led by up to twice what the advice says."""
 NEVER = -1e4
 """Advice against a token that no satisfying text can hold."""
 

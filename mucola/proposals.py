@@ -12,6 +12,7 @@ import math
 import time
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
+from statistics import NormalDist, fmean, pstdev
 from typing import Literal, NamedTuple
 
 import torch
@@ -51,11 +52,13 @@ class Stage(NamedTuple):
     """Up to which strength drafts are guided."""
 
 
-GUIDED_DRAFTS = 32
-PLAIN_BEFORE_GUIDED = 96
+GUIDED_DRAFTS = 16
+PLAIN_BEFORE_GUIDED = 32
 """What a round of guided drafts costs, in plain samples: so at most twice what was needed is spent."""
-GUIDED_ROUNDS = 3
-"""Together about what a chain costs. Each leads twice as strongly as the one before, which was not enough."""
+ENOUGH_TO_TELL = 8
+"""Plain samples after which it is estimated whether one of so many more will pass."""
+GUIDED_ROUNDS = 4
+"""Together less than a chain costs. Each leads twice as strongly as the one before, which was not enough."""
 
 
 def stages(request: Request, settings: Settings) -> list[Stage]:
@@ -91,6 +94,8 @@ class _Drawing:
     stages: list[Stage]
     drawn: int = 0
     """In this stage."""
+    excesses: list[list[float]] = field(default_factory=list)
+    """By how much each plain sample misses what the constraints ask for that can lead drafts."""
     drafts: list[tuple[float, Check]] = field(default_factory=list)
     """Those of this stage that satisfy everything, each with its merit."""
     passed: Passed | None = None
@@ -119,18 +124,30 @@ class _Drawing:
         if self.passed is not None:
             return
         _keep(self.task, found)
-        if found.verified and merit is None:
-            self.passed = Passed(found, "ancestral")
-        elif found.verified and merit is not None:
+        if merit is None:
+            together = zip(found.values, self.task.request.constraints, strict=True)
+            self.excesses.append([value - item.threshold for value, item in together if item.guides])
+            self.passed = Passed(found, "ancestral") if found.verified else None
+        elif found.verified:
             self.drafts.append((merit, found))
         if self.left == 0 and self.drafts:
             self.passed = Passed(max(self.drafts, key=lambda item: item[0])[1], "draft")
 
     def done(self) -> bool:
         """Whether something passed or there is nothing left to try; else the next stage begins where one is over."""
-        if self.passed is None and self.left == 0 and len(self.stages) > 1:
+        if self.passed is None and len(self.stages) > 1 and (self.left == 0 or self.hopeless()):
             self.stages, self.drawn = self.stages[1:], 0
         return self.passed is not None or self.left == 0
+
+    def hopeless(self) -> bool:
+        """Whether plain samples miss by so much that waiting for one to pass would cost more than drafts do.
+
+        What they miss by is about normal: a sum over tokens.
+        """
+        if self.stages[0].way != "plain" or self.drawn < ENOUGH_TO_TELL:
+            return False
+        missed = [NormalDist(fmean(each), pstdev(each) or 1e-9) for each in zip(*self.excesses, strict=True)]
+        return min(each.cdf(0.0) for each in missed) * PLAIN_BEFORE_GUIDED < 1
 
 
 class Proposals:

@@ -179,7 +179,7 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.real
 @pytest.mark.parametrize("name", NAMES)
 def test_a_quick_variant_runs_from_training_to_report(name: str, data: Path, tmp_path: Path) -> None:
-    one = {"sentiment": "20-positive", "strict": "12-negative"}.get(name)
+    one = {"sentiment": "20-positive"}.get(name)
     only = ["--table", one] if one else []
     environment = {"MUCOLA_DATA": str(data)}
     done = mucola(name, "--quick", "true", "--jobs", "2", "--folder", str(tmp_path), *only, **environment)

@@ -8,14 +8,16 @@ import pytest
 import torch
 from torch import Tensor
 
+from mucola import proposals
 from mucola.constraints import Constraint, exclude, prompt
 from mucola.guided import guided_draft
 from mucola.language_model import LanguageModel
 from mucola.pool import Request
 from mucola.prompts import Prompt, Sequences
-from mucola.proposals import PLAIN_BEFORE_GUIDED, stages
+from mucola.proposals import ENOUGH_TO_TELL, GUIDED_ROUNDS, PLAIN_BEFORE_GUIDED, stages
 from mucola.sampler import Sampler
 from mucola.settings import Settings
+from mucola.verification import Check
 
 from . import exact
 
@@ -144,6 +146,31 @@ def test_what_plain_samples_hardly_satisfy_is_drafted() -> None:
 def test_guided_drafts_are_written_within_what_the_settings_allow() -> None:
     lm = exact.language_model()
     asked = request(lm, pair())
-    assert [stage.way for stage in stages(asked, Settings())] == ["plain", "guided", "guided", "guided"]
+    assert [stage.way for stage in stages(asked, Settings())] == ["plain", *["guided"] * GUIDED_ROUNDS]
     assert [stage.way for stage in stages(asked, Settings(proposals=PLAIN_BEFORE_GUIDED))] == ["plain"]
     assert [stage.way for stage in stages(request(lm, exact.Bright()), Settings())] == ["plain"]
+
+
+def test_plain_samples_end_early_where_they_tell_that_none_will_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    lm = exact.language_model()
+    draw, spent = proposals.draw, [0]
+
+    def counted(
+        lm: LanguageModel, requests: Sequence[Request], uniforms: Sequence[Tensor], nucleus: float
+    ) -> list[Check]:
+        spent[0] += len(requests)
+        return draw(lm, requests, uniforms, nucleus)
+
+    monkeypatch.setattr(proposals, "draw", counted)
+
+    def plain(share: float, wanted: int = 100) -> float:
+        """Plain samples per output where this share of them passes."""
+        spent[0] = 0
+        constraint, _ = strict(lm, share)
+        sampler = Sampler(lm, Settings(nucleus=1.0, steps=1, restarts=0, batch_size=1000))
+        assert len(list(sampler.run(request(lm, constraint, sample=number) for number in range(wanted)))) == wanted
+        return spent[0] / wanted
+
+    assert plain(0.3) < ENOUGH_TO_TELL, "what passes often is soon found"
+    assert plain(0.03) > 1.5 * ENOUGH_TO_TELL, "what passes now and then is waited for"
+    assert plain(1e-4) < 1.25 * ENOUGH_TO_TELL, "what as good as never passes is not"
