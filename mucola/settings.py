@@ -30,7 +30,7 @@ class Settings:
     proposals: int = 256
     """``fast``: the most nucleus samples drawn for one output. By the logs of a few runs a chain costs as much as 200
     to 500 of them, so by then about as much has been spent as a chain takes, and hardly ever twice what was needed.
-    With pairs of language models 96, and then drafts that the pair leads; at most 96 mean that none are written."""
+    With pairs of language models 32, and then drafts that the pair leads; at most 32 mean that none are written."""
     nucleus: float = 0.96
     """Probability mass that nucleus samples are drawn from."""
     start: Start | None = None
