@@ -76,6 +76,8 @@ def stages(request: Request, settings: Settings) -> list[Stage]:
     return [Stage("plain", plain)]
 
 
+CHECKED_AT_ONCE = 4
+"""Drafts of a task, the best of those that are left."""
 FIRST_PROPOSALS = 4
 """A few rows take hardly longer than one."""
 
@@ -96,8 +98,6 @@ class _Drawing:
     """In this stage."""
     excesses: list[list[float]] = field(default_factory=list)
     """By how much each plain sample misses what the constraints ask for that can lead drafts."""
-    drafts: list[tuple[float, Check]] = field(default_factory=list)
-    """Those of this stage that satisfy everything, each with its merit."""
     passed: Passed | None = None
 
     @property
@@ -118,20 +118,16 @@ class _Drawing:
         first = FIRST_PROPOSALS if self.task.request.constraints else 1
         return min(max(first, self.drawn), share, self.left)
 
-    def take(self, found: Check, merit: float | None) -> None:
-        """Take note of a proposal. A plain one that passes is exact, so the first is kept; of drafts the best."""
-        self.drawn += 1
-        if self.passed is not None:
-            return
-        _keep(self.task, found)
-        if merit is None:
-            together = zip(found.values, self.task.request.constraints, strict=True)
-            self.excesses.append([value - item.threshold for value, item in together if item.guides])
-            self.passed = Passed(found, "ancestral") if found.verified else None
-        elif found.verified:
-            self.drafts.append((merit, found))
-        if self.left == 0 and self.drafts:
-            self.passed = Passed(max(self.drafts, key=lambda item: item[0])[1], "draft")
+    def take(self, found: Check, source: str) -> None:
+        """Take note of a proposal; the first that passes is kept."""
+        if self.passed is None:
+            _keep(self.task, found)
+            self.passed = Passed(found, source) if found.verified else None
+
+    def missed(self, found: Check) -> None:
+        """Take note of how far a plain sample is from what drafts could be led to."""
+        together = zip(found.values, self.task.request.constraints, strict=True)
+        self.excesses.append([value - item.threshold for value, item in together if item.guides])
 
     def done(self) -> bool:
         """Whether something passed or there is nothing left to try; else the next stage begins where one is over."""
@@ -177,7 +173,12 @@ class Proposals:
         if not self._drawing:
             return []
         share = max(1, room.size // len(self))
-        rows = [item for item in self._drawing for _ in range(item.next(share))][: room.size]
+        rows: list[_Drawing] = []
+        for item in self._drawing:
+            wanted = item.next(share)
+            if rows and len(rows) + wanted > room.size:
+                break  # drafts are written together or not at all: the best of them is the same then
+            rows += [item] * wanted
         for kind in dict.fromkeys(item.kind for item in rows):
             self._draw([item for item in rows if item.kind == kind], room)
         return self._take_done()
@@ -191,36 +192,58 @@ class Proposals:
         before = time.perf_counter()
         way, length, _ = rows[0].kind
         shape = {"plain": (length,), "words": (length, 2), "guided": (length + 2,)}[way]
-        requests = [item.task.request for item in rows]
         uniforms = [torch.rand(shape, generator=item.stream) for item in rows]
-        strongest = [item.stages[0].strongest for item in rows]
-
-        def work(part: range) -> list[tuple[Check, float | None]]:
-            these = slice(part.start, part.stop)
-            return self._write(way, requests[these], uniforms[these], strongest[these])
-
-        proposals = [proposal for part in room.parts(len(rows), work) for proposal in part]
-        share = (time.perf_counter() - before) / len(rows)
-        for item, (found, merit) in zip(rows, proposals, strict=True):
-            item.task.seconds += share
-            item.take(found, merit)
-
-    def _write(
-        self, way: str, requests: Sequence[Request], uniforms: Sequence[Tensor], strongest: Sequence[float]
-    ) -> list[tuple[Check, float | None]]:
-        """Proposals, each with its merit among drafts, of which the best is kept."""
+        for item in rows:
+            item.drawn += 1
         if way == "plain":
-            return [(found, None) for found in draw(self.language_model, requests, uniforms, self.settings.nucleus)]
+            requests, nucleus = [item.task.request for item in rows], self.settings.nucleus
+            for item, found in zip(rows, draw_in(room, self.language_model, requests, uniforms, nucleus), strict=True):
+                item.take(found, "ancestral")
+                item.missed(found)
+        else:
+            self._draft(way, rows, uniforms, room)
+        share = (time.perf_counter() - before) / len(rows)
+        for item in rows:
+            item.task.seconds += share
+
+    def _draft(self, way: str, rows: Sequence[_Drawing], uniforms: Sequence[Tensor], room: Room) -> None:
+        """All drafts of some tasks; they are checked best first, so few have to be where the first ones pass."""
+
+        def write(part: range) -> list[tuple[float, Written]]:
+            these = slice(part.start, part.stop)
+            written, merits = self._write(way, rows[these], uniforms[these])
+            each = zip(written.tokens.split(1), written.nll.split(1), strict=True)
+            return list(zip(merits.tolist(), map(Written._make, each), strict=True))
+
+        drafts: dict[_Drawing, list[tuple[float, Written]]] = {item: [] for item in rows}
+        for item, made in zip(rows, (made for part in room.parts(len(rows), write) for made in part), strict=True):
+            drafts[item].append(made)
+        waiting = {item: sorted(made, key=lambda draft: -draft[0]) for item, made in drafts.items()}
+        while waiting:
+            pairs = [(item, written) for item, made in waiting.items() for _, written in made[:CHECKED_AT_ONCE]]
+
+            def look(part: range, pairs: list[tuple[_Drawing, Written]] = pairs) -> list[Check]:
+                asked, written = zip(*pairs[part.start : part.stop], strict=True)
+                joined = Written(*(torch.cat(fields) for fields in zip(*written, strict=True)))
+                return _checked(self.language_model, [item.task.request for item in asked], joined)
+
+            found = (check for part in room.parts(len(pairs), look) for check in part)
+            for (item, _), each in zip(pairs, found, strict=True):
+                item.take(each, "draft")
+            left = {item: made[CHECKED_AT_ONCE:] for item, made in waiting.items() if item.passed is None}
+            waiting = {item: made for item, made in left.items() if made}
+
+    def _write(self, way: str, rows: Sequence[_Drawing], uniforms: Sequence[Tensor]) -> tuple[Written, Tensor]:
+        """Drafts and their merits: (rows,)."""
+        requests = [item.task.request for item in rows]
         if way == "words":
             written = draft(self.language_model, requests, uniforms)
-            merits = -written.nll
-        else:
-            tokens, (share, once) = [each[:-2] for each in uniforms], torch.stack([each[-2:] for each in uniforms]).T
-            strengths = share * torch.tensor(strongest)
-            written, weights = guided_draft(self.language_model, requests, tokens, strengths, self.settings.nucleus)
-            # The greatest sum of a log weight and Gumbel noise is a draw in proportion to the weights.
-            merits = weights.cpu() - (-once.log()).log()
-        return list(zip(_checked(self.language_model, requests, written), merits.tolist(), strict=True))
+            return written, -written.nll
+        tokens, (share, once) = [each[:-2] for each in uniforms], torch.stack([each[-2:] for each in uniforms]).T
+        strengths = share * torch.tensor([item.stages[0].strongest for item in rows])
+        written, weights = guided_draft(self.language_model, requests, tokens, strengths, self.settings.nucleus)
+        # The greatest sum of a log weight and Gumbel noise is a draw in proportion to the weights.
+        return written, weights.cpu() - (-once.log()).log()
 
 
 def draw_in(

@@ -143,6 +143,18 @@ def test_what_plain_samples_hardly_satisfy_is_drafted() -> None:
     assert abs(-exactly[drawn].log().mean().item() - usual) < 0.75 * abs(unweighted - usual)
 
 
+def test_what_is_drafted_does_not_depend_on_the_room_there_is() -> None:
+    lm = exact.language_model()
+    constraint, _ = strict(lm, 0.003)
+    found = []
+    for size in (1, 3, 1000):
+        sampler = Sampler(lm, Settings(nucleus=1.0, steps=1, restarts=0, batch_size=size))
+        samples = sampler.run(request(lm, constraint, sample=number) for number in range(12))
+        found.append(sorted((sample.sample, sample.source, sample.tokens) for sample in samples))
+    assert found[0] == found[1] == found[2]
+    assert "draft" in {source for _, source, _ in found[0]}
+
+
 def test_guided_drafts_are_written_within_what_the_settings_allow() -> None:
     lm = exact.language_model()
     asked = request(lm, pair())
