@@ -21,7 +21,7 @@ from mucola.errors import MucolaError
 from mucola.generations import RUN_INFO, Run, Writer
 
 COMPARED = ("config", "constraints", "prompts", "models", "steered")
-"""The parts of ``run.json`` that a resumed run must agree with."""
+"""The parts of ``run.json`` that a resumed run must agree with; a model is the same wherever its folder lies."""
 LOCK_SECONDS = 15.0
 """How long a resumed run waits for the last process of a killed one to end."""
 
@@ -96,7 +96,10 @@ class RunFolder:
                 f"{self.path} has samples, but what made them is not known: {file} cannot be read ({error}); "
                 "choose another --output."
             ) from error
-        found = [line for part in COMPARED if part in info for line in differences(before.get(part), info[part], part)]
+        parts = [part for part in COMPARED if part in info]
+        found = [
+            line for part in parts for line in differences(_placeless(before.get(part)), _placeless(info[part]), part)
+        ]
         if found:
             shown = "; ".join(found[:5]) + (f"; and {len(found) - 5} more" if len(found) > 5 else "")
             raise MucolaError(
@@ -112,6 +115,15 @@ def differences(before: Any, now: Any, name: str) -> list[str]:
     if before == now:
         return []
     return [f"{name.removeprefix('config.')} was {_short(before)}, now {_short(now)}"]
+
+
+def _placeless(facts: Any) -> Any:
+    """Facts about models, without the folders where they lie: their fingerprints tell."""
+    if isinstance(facts, list):
+        return [_placeless(item) for item in facts]
+    if isinstance(facts, dict) and "fingerprint" in facts:
+        return {name: value for name, value in facts.items() if name != "folder"}
+    return facts
 
 
 def _short(value: Any) -> str:

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from decoding.folder import RunFolder
 from mucola.cli import main
+from mucola.errors import MucolaError
 from mucola.generations import Generation, Run
 from mucola.language_model import LanguageModel
 from mucola.trace import Trace
@@ -170,3 +172,14 @@ def test_mistakes_are_one_sentence_and_leave_nothing(
     assert "Prompt d" in fails(capsys, *model, *words)
     assert not [found for found in out.glob("*.jsonl") if found.stat().st_size]
     decode(tiny, prompts, out, "--length", "6", *STEPS)
+
+
+def test_a_model_that_steers_may_lie_elsewhere_but_must_be_the_same(tmp_path: Path) -> None:
+    def steered(folder: str, fingerprint: str) -> dict[str, object]:
+        return {"steered": [{"name": "toxicity", "folder": folder, "fingerprint": fingerprint}]}
+
+    (tmp_path / "rank-0.jsonl").write_text("{}\n", encoding="utf-8")
+    (tmp_path / "run.json").write_text(json.dumps(steered("/here", "abc")), encoding="utf-8")
+    RunFolder(tmp_path).check(steered("/there", "abc"))
+    with pytest.raises(MucolaError, match="holds a run of another kind: steered"):
+        RunFolder(tmp_path).check(steered("/here", "def"))
