@@ -176,20 +176,26 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the quick variants are run: a model that one of them trained serves the others."""
+    return tmp_path_factory.mktemp("quick")
+
+
 @pytest.mark.real
 @pytest.mark.parametrize("name", NAMES)
-def test_a_quick_variant_runs_from_training_to_report(name: str, data: Path, tmp_path: Path) -> None:
+def test_a_quick_variant_runs_from_training_to_report(name: str, data: Path, shared: Path) -> None:
     one = {"sentiment": "20-positive"}.get(name)
     only = ["--table", one] if one else []
     environment = {"MUCOLA_DATA": str(data)}
-    done = mucola(name, "--quick", "true", "--jobs", "2", "--folder", str(tmp_path), *only, **environment)
+    done = mucola(name, "--quick", "true", "--jobs", "2", "--folder", str(shared), *only, **environment)
     assert done.returncode == 0, done.stderr
     (_, _, reports) = plan(Experiment.load(name), name, table=one, quick=True)
     for report in reports:
-        found = json.loads((tmp_path / report.target / "metrics.json").read_text(encoding="utf-8"))
+        found = json.loads((shared / report.target / "metrics.json").read_text(encoding="utf-8"))
         assert {run["name"] for run in found["runs"]} == set(Experiment.load(name).rows)
-    results.main(tmp_path, pages=tmp_path)
+    results.main(shared, pages=shared)
     for report in reports:
-        page = tmp_path / (report.target.removeprefix("out/").replace("/", "-") + ".md")
+        page = shared / (report.target.removeprefix("out/").replace("/", "-") + ".md")
         for row in Experiment.load(name).rows:
             assert f"| {row} |" in page.read_text(encoding="utf-8")
