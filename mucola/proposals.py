@@ -112,11 +112,11 @@ class _Drawing:
         return way, request.length, tuple(guides)
 
     def next(self, share: int) -> int:
-        """How many to draw now: all drafts, for they are all needed; else as many as before, within a ``share``."""
+        """How many to draw now: all drafts, for they are all needed; else up to a power of two, within a ``share``."""
         if self.stages[0].way != "plain":
             return self.left
         first = FIRST_PROPOSALS if self.task.request.constraints else 1
-        return min(max(first, self.drawn), share, self.left)
+        return min(max(first, 2 ** self.drawn.bit_length()) - self.drawn, share, self.left)
 
     def take(self, found: Check, source: str) -> None:
         """Take note of a proposal; the first that passes is kept."""
@@ -138,9 +138,10 @@ class _Drawing:
     def hopeless(self) -> bool:
         """Whether plain samples miss by so much that waiting for one to pass would cost more than drafts do.
 
-        What they miss by is about normal: a sum over tokens.
+        What they miss by is about normal: a sum over tokens. Asked at powers of two alone, the answer does not depend
+        on how many there is room for at once.
         """
-        if self.stages[0].way != "plain" or self.drawn < ENOUGH_TO_TELL:
+        if self.stages[0].way != "plain" or self.drawn < ENOUGH_TO_TELL or self.drawn.bit_count() > 1:
             return False
         missed = [NormalDist(fmean(each), pstdev(each) or 1e-9) for each in zip(*self.excesses, strict=True)]
         return min(each.cdf(0.0) for each in missed) * PLAIN_BEFORE_GUIDED < 1
