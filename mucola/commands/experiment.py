@@ -41,8 +41,10 @@ class Experiment:
     """``mucola train fit``, by the folder of the run, for models that rows name."""
     files: Mapping[str, str] = field(default_factory=dict)
     """Further options of such a model where there is a folder with data, instead of the hub."""
-    each: Mapping[str, Sequence[str | int]] = field(default_factory=lambda: {"": [""]})
-    """One table for each combination of these; ``{name}`` in the options is filled in."""
+    each: Mapping[str, Sequence[str | int] | Mapping[str | int, Mapping[str, str | float]]] = field(
+        default_factory=lambda: {"": [""]}
+    )
+    """One table for each combination of these; ``{name}`` in the options is filled in, and so is what comes with it."""
     quick: Mapping[str, str] = field(default_factory=dict)
     """Further options of ``train``, ``decode`` and ``evaluate`` that make the whole a matter of minutes."""
 
@@ -62,10 +64,15 @@ class Experiment:
         except (TypeError, yaml.YAMLError) as error:
             raise MucolaError(f"{path} is not an experiment: {' '.join(str(error).split())}") from error
 
-    def tables(self) -> Iterator[dict[str, str]]:
-        """What is filled in for each table."""
+    def tables(self) -> dict[str, dict[str, str]]:
+        """What is filled in, by the name of the table."""
+        tables = {}
         for values in product(*self.each.values()):
-            yield dict(zip(self.each, map(str, values), strict=True))
+            filled: dict[str, str | float] = dict(zip(self.each, values, strict=True))
+            for value, known in zip(values, self.each.values(), strict=True):
+                filled |= known[value] if isinstance(known, Mapping) else {}
+            tables["-".join(filter(None, map(str, values)))] = {name: str(value) for name, value in filled.items()}
+        return tables
 
 
 @dataclass(frozen=True)
@@ -124,7 +131,7 @@ def plan(
     for row in only:
         if row not in experiment.rows:
             raise unknown("row", row, experiment.rows)
-    tables = {"-".join(filter(None, values.values())): values for values in experiment.tables()}
+    tables = experiment.tables()
     if table is not None:
         if table not in tables:
             raise unknown("table", table, tables)

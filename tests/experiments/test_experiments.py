@@ -61,6 +61,12 @@ def test_only_what_a_row_needs_is_trained() -> None:
     assert reports[0].target == "out/sentiment/20-negative"
 
 
+def test_what_comes_with_a_table_is_filled_in() -> None:
+    _, rows, _ = plan(Experiment.load("sentiment"), "sentiment", ["mucola-dexperts-sst2"], "12-negative")
+    written = """contrast("runs/sst2-negative-lm/export", "runs/sst2-positive-lm/export") > 0.999"""
+    assert written in rows[0].arguments
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
