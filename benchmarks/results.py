@@ -105,7 +105,7 @@ def main(folder: Path, pages: Path = PAGES, samples: int = 2) -> None:
     paper = yaml.safe_load((PAGES / "paper.yaml").read_text(encoding="utf-8"))
     for file in sorted(CONFIGS.glob("*.yaml")):
         experiment, name = Experiment.load(file.stem), file.stem
-        for key in experiment.tables():
+        for key in experiment.fillings():
             if (metrics := _metrics(folder, name, key)) is None:
                 continue
             page = "-".join(filter(None, (name, key)))

@@ -45,6 +45,8 @@ class Experiment:
         default_factory=lambda: {"": [""]}
     )
     """One table for each combination of these; ``{name}`` in the options is filled in, and so is what comes with it."""
+    tables: Mapping[str, Mapping[str, str | float]] = field(default_factory=dict)
+    """What is filled in otherwise in single tables, by their name."""
     quick: Mapping[str, str] = field(default_factory=dict)
     """Further options of ``train``, ``decode`` and ``evaluate`` that make the whole a matter of minutes."""
 
@@ -64,15 +66,20 @@ class Experiment:
         except (TypeError, yaml.YAMLError) as error:
             raise MucolaError(f"{path} is not an experiment: {' '.join(str(error).split())}") from error
 
-    def tables(self) -> dict[str, dict[str, str]]:
+    def fillings(self) -> dict[str, dict[str, str]]:
         """What is filled in, by the name of the table."""
-        tables = {}
+        fillings = {}
         for values in product(*self.each.values()):
             filled: dict[str, str | float] = dict(zip(self.each, values, strict=True))
             for value, known in zip(values, self.each.values(), strict=True):
                 filled |= known[value] if isinstance(known, Mapping) else {}
-            tables["-".join(filter(None, map(str, values)))] = {name: str(value) for name, value in filled.items()}
-        return tables
+            table = "-".join(filter(None, map(str, values)))
+            filled |= self.tables.get(table, {})
+            fillings[table] = {name: str(value) for name, value in filled.items()}
+        for table in self.tables:
+            if table not in fillings:
+                raise unknown("table", table, fillings)
+        return fillings
 
 
 @dataclass(frozen=True)
@@ -131,7 +138,7 @@ def plan(
     for row in only:
         if row not in experiment.rows:
             raise unknown("row", row, experiment.rows)
-    tables = experiment.tables()
+    tables = experiment.fillings()
     if table is not None:
         if table not in tables:
             raise unknown("table", table, tables)

@@ -8,6 +8,7 @@ import os
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from mucola.commands import experiment
 from mucola.commands.experiment import CONFIGS, Experiment, plan
 from mucola.commands.sample import written_constraints
 from mucola.constraints import parse_all
+from mucola.errors import MucolaError
 
 ROOT = Path(__file__).parents[2]
 NAMES = sorted(file.stem for file in (ROOT / CONFIGS).glob("*.yaml"))
@@ -65,6 +67,14 @@ def test_what_comes_with_a_table_is_filled_in() -> None:
     _, rows, _ = plan(Experiment.load("sentiment"), "sentiment", ["mucola-dexperts-sst2"], "12-negative")
     written = """contrast("runs/sst2-negative-lm/export", "runs/sst2-positive-lm/export") > 0.999"""
     assert written in rows[0].arguments
+    assert "-n 4 " in shlex.join(rows[0].arguments)
+
+
+def test_a_table_may_differ_from_the_others() -> None:
+    _, rows, _ = plan(Experiment.load("sentiment"), "sentiment", ["base"], "20-positive")
+    assert "-n 20 " in shlex.join(rows[0].arguments)
+    with pytest.raises(MucolaError, match="did you mean '20-positive'"):
+        replace(Experiment.load("sentiment"), tables={"20-positiv": {}}).fillings()
 
 
 @pytest.mark.parametrize(
