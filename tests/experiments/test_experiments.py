@@ -72,7 +72,7 @@ def test_what_comes_with_a_table_is_filled_in() -> None:
 
 def test_a_table_may_differ_from_the_others() -> None:
     _, rows, _ = plan(Experiment.load("sentiment"), "sentiment", ["base"], "20-positive")
-    assert "-n 20 " in shlex.join(rows[0].arguments)
+    assert "-n 10 " in shlex.join(rows[0].arguments)
     with pytest.raises(MucolaError, match="did you mean '20-positive'"):
         replace(Experiment.load("sentiment"), tables={"20-positiv": {}}).fillings()
 
