@@ -22,7 +22,7 @@ SOURCES = {
     "ancestral": ("plain sample that already satisfies everything", "green"),
     "draft": ("written by the language model, led by the constraints", "blue"),
     "langevin": ("made by the Langevin chain", "cyan"),
-    "fallback": ("no satisfying text was found: a plain sample", "yellow"),
+    "fallback": ("no satisfying text was found: the closest sample or draft", "yellow"),
 }
 
 
